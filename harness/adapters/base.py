@@ -1,0 +1,161 @@
+"""What the adapters of all generations share: the boot sequence and the scheduler loop.
+
+The order of the steps is that of `EngineCore.__init__` and `_initialize_kv_caches`
+(v1/engine/core.py, 0.11.0 to 0.32.0); the steps that came later are methods that do nothing here.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from harness import capabilities as facts
+from harness.engine_arguments import engine_arguments
+from harness.errors import NotApplicableError
+
+from . import shims
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.clients.contract import EngineSpec
+
+
+class Adapter(abc.ABC):
+    """Drives vLLM's scheduler and executor for one generation."""
+
+    generation: ClassVar[str]
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.has = facts.installed()
+        self.vllm_config: Any = None
+        self.executor: Any = None
+        self.scheduler: Any = None
+
+    # The boot.
+
+    def boot(self) -> None:
+        """Start the executor, plan and allocate the KV cache, and make the scheduler.
+
+        If a step fails, the workers that are up by then are ended.
+        """
+        from vllm import EngineArgs
+        from vllm.config import set_current_vllm_config
+        from vllm.plugins import load_general_plugins
+        from vllm.v1.executor.abstract import Executor
+
+        load_general_plugins()
+        self.vllm_config = EngineArgs(**engine_arguments(self.spec)).create_engine_config()
+        try:
+            with set_current_vllm_config(self.vllm_config):
+                self.executor = Executor.get_class(self.vllm_config)(self.vllm_config)
+                specs = self.executor.get_kv_cache_specs()
+                self.negotiate_layout(specs)
+                memory = self.executor.determine_available_memory()
+                configs, scheduler_config = self.plan(specs, memory)
+                self.executor.initialize_from_config(configs)
+                self.warm_up()
+                self.scheduler = self._make_scheduler(scheduler_config)
+        except BaseException:
+            self.close()
+            raise
+
+    def negotiate_layout(self, specs: list[dict[str, Any]]) -> None:
+        """Agree with the workers on a KV-cache layout."""
+
+    def plan(self, specs: list[dict[str, Any]], memory: list[int]) -> tuple[list[Any], Any]:
+        """The KV-cache configs of the workers, and the scheduler's."""
+        from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_kv_cache_configs
+
+        configs = get_kv_cache_configs(self.vllm_config, specs, memory)
+        scheduler_config = generate_scheduler_kv_cache_config(configs)
+        self.vllm_config.cache_config.num_gpu_blocks = scheduler_config.num_blocks
+        return configs, scheduler_config
+
+    def warm_up(self) -> None:
+        """Warm the model up, where that is a step of its own."""
+
+    def _make_scheduler(self, kv_cache_config: Any) -> Any:
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        return Scheduler(
+            vllm_config=self.vllm_config,
+            kv_cache_config=kv_cache_config,
+            structured_output_manager=StructuredOutputManager(self.vllm_config),
+            **shims.scheduler_block_sizes(self.has, self.vllm_config, kv_cache_config),
+        )
+
+    # Requests and steps.
+
+    def add(self, request_id: str, prompt: Sequence[int]) -> None:
+        """Queue a prompt; one token is generated, as vLLM does no prefill without it."""
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        self.scheduler.add_request(
+            Request(
+                request_id=request_id,
+                prompt_token_ids=list(prompt),
+                sampling_params=SamplingParams(
+                    max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False
+                ),
+                pooling_params=None,
+                **shims.request_arguments(self.has),
+            )
+        )
+
+    def busy(self) -> bool:
+        """Whether requests wait or run, or finished ones are still to be told to the workers."""
+        return bool(self.scheduler.has_requests())
+
+    def step(self) -> None:
+        """Schedule, run and account for one batch.
+
+        The step after the last token carries only the ids of finished requests: without it the workers
+        keep their slots (v1/worker/gpu/states.py, since 0.12.0).
+        """
+        scheduled = self.scheduler.schedule()
+        self.scheduler.update_from_output(scheduled, self.run(scheduled))
+
+    @abc.abstractmethod
+    def run(self, scheduled: Any) -> Any:
+        """One batch through the executor: its ``ModelRunnerOutput``."""
+
+    @abc.abstractmethod
+    def protocol(self, requests: Sequence[tuple[str, list[int]]], *, skip: int) -> list[dict[str, str]]:
+        """One step a request, the second phase left out of the first ``skip``: what each call gave.
+
+        The engine is usable again afterwards.
+        """
+
+    # Workers.
+
+    def rpc(self, method: str, *, arguments: tuple[Any, ...] = (), unique_reply_rank: int | None = None) -> Any:
+        """``collective_rpc``, its reply untouched.
+
+        Raises:
+            NotApplicableError: ``unique_reply_rank`` on an executor without it.
+        """
+        extra: dict[str, Any] = {}
+        if unique_reply_rank is not None:
+            if self.spec.executor_backend == "uni":
+                raise NotApplicableError("UniProcExecutor.collective_rpc has no unique_reply_rank in any release")
+            extra["unique_reply_rank"] = unique_reply_rank
+        return self.executor.collective_rpc(method, timeout=self.spec.timeout, args=arguments, **extra)
+
+    def rpc_one(self, method: str, rank: int) -> Any:
+        """One rank's reply, unwrapped where the release wraps it."""
+        reply = self.rpc(method, unique_reply_rank=rank)
+        return reply[0] if shims.UNIQUE_REPLY_IN_A_LIST.needed(self.has) else reply
+
+    def close(self) -> None:
+        if self.executor is not None:
+            self.executor.shutdown()
+            self.executor = None
+
+
+def kind(value: Any) -> str:
+    """How a step record names what a call gave."""
+    return "None" if value is None else type(value).__name__

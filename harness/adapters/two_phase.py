@@ -1,0 +1,59 @@
+"""Since 0.11.1: ``execute_model`` runs the forward and gives None, and ``sample_tokens`` is owed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .base import Adapter, kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class TwoPhase(Adapter):
+    generation: ClassVar[str] = "two-phase"
+
+    def run(self, scheduled: Any) -> Any:
+        """Both phases. A batch without tokens has no second one: ``execute_model`` then gives the output."""
+        output = self.executor.execute_model(scheduled)
+        return self.executor.sample_tokens(None) if output is None else output
+
+    def protocol(self, requests: Sequence[tuple[str, list[int]]], *, skip: int) -> list[dict[str, str]]:
+        records: list[dict[str, str]] = []
+        owed: Any = None  # The batch whose second phase was left out.
+        failed: list[Any] = []
+        for number, (request_id, prompt) in enumerate(requests):
+            self.add(request_id, prompt)
+            scheduled = self.scheduler.schedule()
+            try:
+                output = self.executor.execute_model(scheduled)
+            except Exception as error:  # noqa: BLE001 - what it raises is what the case wants to see.
+                records.append({"execute_model": _said(error), "sample_tokens": "not reached"})
+                failed.append(scheduled)
+                continue
+            record = {"execute_model": kind(output)}
+            if number < skip:
+                record["sample_tokens"] = "skipped"
+                owed = scheduled
+            else:
+                sampled = self.executor.sample_tokens(None) if output is None else output
+                record["sample_tokens"] = kind(sampled)
+                self.scheduler.update_from_output(scheduled, sampled)
+            records.append(record)
+        self._settle(owed, failed)
+        return records
+
+    def _settle(self, owed: Any, failed: list[Any]) -> None:
+        """Pay the phase that was left out, then run the batches that it blocked."""
+        if owed is not None:
+            self.scheduler.update_from_output(owed, self.executor.sample_tokens(None))
+        for scheduled in failed:
+            self.scheduler.update_from_output(scheduled, self.run(scheduled))
+        while self.busy():
+            self.step()
+
+
+def _said(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"
+    state = "State error: sample_tokens() must be called after execute_model() returns None."
+    return f"{type(error).__name__}: {state}" if state in text else text

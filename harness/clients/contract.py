@@ -1,0 +1,218 @@
+"""What a client is: the engine spec it opens, the samples it gives, and the checks every client owes.
+
+Nothing here imports vllm or torch, so a bad spec is refused before a second is spent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from harness.errors import (
+    CheckpointError,
+    IncompleteSampleError,
+    InvalidLayerError,
+    InvalidPromptError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+ExecutorBackend: TypeAlias = Literal["uni", "mp", "ray"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSpec:
+    """One engine setting. Equal specs can share an engine.
+
+    ``layers`` are outputs of decoder layers, 0-based, in the order the samples give them.
+    ``timeout`` bounds every reply of a worker, in seconds; booting is bounded by whoever opens.
+    """
+
+    model: str
+    layers: tuple[int, ...]
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    executor_backend: ExecutorBackend = "mp"
+    engine_core_process: bool = False
+    device: str = "cpu"
+    dtype: str = "float32"
+    max_model_len: int = 512
+    max_num_batched_tokens: int = 1024
+    max_num_seqs: int = 16
+    enable_prefix_caching: bool = False
+    enable_chunked_prefill: bool = False
+    num_kv_blocks: int | None = None
+    trust_remote_code: bool = False
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One prompt's states: for each requested layer, ``[n, hidden_size]`` in the model's dtype, on the CPU."""
+
+    token_ids: list[int]
+    states: Mapping[int, torch.Tensor]
+
+
+class Engine(Protocol):
+    """An open engine. `close` leaves no process and no shared memory behind."""
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        """One sample a prompt, in order."""
+
+    def close(self) -> None: ...
+
+
+class RawEngine(Engine, Protocol):
+    """An engine that also shows the protocol underneath; the reply and step cases run only on these.
+
+    Any of these methods may raise `NotApplicableError`.
+    """
+
+    def identities(self) -> list[dict[str, Any]]:
+        """What `CaptureExtension.harness_identity` answers, a worker each, in rank order."""
+
+    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
+        """The reply of a worker method, exactly as vLLM's ``collective_rpc`` gives it."""
+
+    def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
+        """One step a prompt, the second phase left out of the first ``skip``; what each call gave."""
+
+
+class Client(Protocol):
+    """Code that turns token ids into hidden states through vLLM."""
+
+    name: str
+
+    def refuses(self, spec: EngineSpec) -> str | None:
+        """Why this client cannot open an engine of this kind, or None if it can."""
+
+    def open(self, spec: EngineSpec) -> Engine: ...
+
+
+def model_config(model: str) -> dict[str, Any]:
+    """The text part of a checkpoint's ``config.json``.
+
+    Raises:
+        CheckpointError: it is missing or is not JSON.
+    """
+    path = Path(model) / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}. Give the folder of a checkpoint.") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON ({error}). Fetch or write the checkpoint again.") from error
+    text: dict[str, Any] = config.get("text_config", config)
+    return text
+
+
+def check_weights(model: str) -> None:
+    """Every safetensors file is as long as its header says.
+
+    vLLM finds a truncated file too, but only after the workers are up, and says so from one of them.
+
+    Raises:
+        CheckpointError: none is there, or one is truncated.
+    """
+    files = sorted(Path(model).glob("*.safetensors"))
+    if not files:
+        raise CheckpointError(f"{model} holds no *.safetensors. Give the folder of a checkpoint.")
+    for path in files:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = file.read(length) if length < size else b""
+        try:
+            tensors = json.loads(header)
+            end = max(row["data_offsets"][1] for name, row in tensors.items() if name != "__metadata__")
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{path} has no readable safetensors header: it is corrupted or truncated. Fetch it again."
+            ) from error
+        if 8 + length + end != size:
+            raise CheckpointError(
+                f"{path} is {size} bytes and its header promises {8 + length + end}. Fetch it again."
+            )
+
+
+def check_spec(spec: EngineSpec) -> None:
+    """Refuse what can be known to fail, before vLLM is imported.
+
+    Raises:
+        CheckpointError: see `model_config` and `check_weights`.
+        InvalidLayerError: a layer id is out of range or given twice.
+    """
+    count = model_config(spec.model)["num_hidden_layers"]
+    for layer in spec.layers:
+        if not 0 <= layer < count:
+            raise InvalidLayerError(
+                f"layer {layer} does not exist: the model has {count} decoder layers, 0 to {count - 1}, "
+                f"and layer i is the output of decoder layer i."
+            )
+    if not spec.layers or len(set(spec.layers)) != len(spec.layers):
+        raise InvalidLayerError(f"layers {list(spec.layers)}: give at least one, each once.")
+    check_weights(spec.model)
+
+
+def check_prompts(spec: EngineSpec, prompts: Sequence[Sequence[int]]) -> None:
+    """Refuse prompts that vLLM would refuse, drop or read past its embedding for.
+
+    Raises:
+        InvalidPromptError: empty, too long, or with an id outside the vocabulary.
+    """
+    vocabulary = model_config(spec.model)["vocab_size"]
+    longest = spec.max_model_len - 1  # One token is generated, as vLLM does no prefill without it.
+    for number, prompt in enumerate(prompts):
+        if not prompt:
+            raise InvalidPromptError(f"prompt {number} is empty: a prefill needs at least one token.")
+        if len(prompt) > longest:
+            raise InvalidPromptError(
+                f"prompt {number} has {len(prompt)} tokens and the engine takes {longest}: "
+                f"max_model_len {spec.max_model_len} less the one token that is generated."
+            )
+        for token in prompt:
+            if not 0 <= token < vocabulary:
+                raise InvalidPromptError(
+                    f"prompt {number} holds token id {token}; the vocabulary is 0 to {vocabulary - 1}."
+                )
+
+
+def match_recordings(
+    prompts: Sequence[Sequence[int]], recordings: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The worker's recordings in the order of the prompts, matched by the token ids the worker saw.
+
+    Not by request id: vLLM rewrites ids on the way to the worker in some releases.
+
+    Raises:
+        IncompleteSampleError: a prompt has no recording, or a recording lacks rows or belongs to nothing.
+    """
+    waiting: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+    for recording in recordings:
+        waiting.setdefault(tuple(recording["token_ids"]), []).append(recording)
+    matched = []
+    for number, prompt in enumerate(prompts):
+        found = waiting.get(tuple(prompt), [])
+        if not found:
+            raise IncompleteSampleError(
+                f"prompt {number} ({len(prompt)} tokens) has no recording: the workers saw "
+                f"{sorted(len(recording['token_ids']) for recording in recordings)} tokens. "
+                f"Its forward did not go through the hooks, or went through them under another step."
+            )
+        recording = found.pop(0)
+        if missing := recording["missing"]:
+            raise IncompleteSampleError(
+                f"prompt {number}: rows {missing[0]} to {missing[-1]} of {len(prompt)} were never computed "
+                f"({len(missing)} missing). A prefix-cache hit skips them: set enable_prefix_caching=False."
+            )
+        matched.append(recording)
+    left = sum(map(len, waiting.values()))
+    if left:
+        raise IncompleteSampleError(f"{left} recordings belong to no prompt of this call: states of another one.")
+    return matched

@@ -1,0 +1,95 @@
+"""One exception class per exit code; the message says what to do next."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+OK = 0
+FINDINGS = 1
+
+
+class HarnessError(Exception):
+    """Internal error: a fault of the harness itself."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class UsageError(HarnessError):
+    """The command line, or a file that the user wrote, is wrong."""
+
+    exit_code = 2
+
+
+class GateRefusedError(HarnessError):
+    """Evidence is missing, stale or incomplete."""
+
+    exit_code = 3
+
+
+class EnvironmentUnusableError(HarnessError):
+    """The environment could not be built, or holds no usable vLLM."""
+
+    exit_code = 4
+
+
+class CaptureError(HarnessError):
+    """Base of what a client raises; a case that meets one turns it into a finding."""
+
+    exit_code = FINDINGS
+
+
+class InvalidLayerError(CaptureError):
+    """A layer id that the model does not have, or that is asked for twice."""
+
+
+class InvalidPromptError(CaptureError):
+    """An empty prompt, one longer than the model, or a token id outside the vocabulary."""
+
+
+class CheckpointError(CaptureError):
+    """The checkpoint is missing, truncated or not one vLLM can load."""
+
+
+class WorkerDiedError(CaptureError):
+    """A worker process ended while it was still needed."""
+
+
+class WorkerFailedError(CaptureError):
+    """A worker raised; its message is in the text."""
+
+
+class ReplyTimeoutError(CaptureError):
+    """No reply within the time the engine spec allows."""
+
+
+class LostTensorsError(CaptureError):
+    """A reply came back without its tensors: serialization between processes dropped them."""
+
+
+class IncompleteSampleError(CaptureError):
+    """Rows of a prompt are missing, doubled or belong to another prompt."""
+
+
+class NotApplicableError(CaptureError):
+    """The client does not expose what a case needs; the case is reported as not applicable."""
+
+
+class ClientError(CaptureError):
+    """Anything else that a client raised."""
+
+
+CAPTURE_ERRORS: dict[str, type[CaptureError]] = {
+    kind.__name__: kind
+    for kind in (
+        InvalidLayerError,
+        InvalidPromptError,
+        CheckpointError,
+        WorkerDiedError,
+        WorkerFailedError,
+        ReplyTimeoutError,
+        LostTensorsError,
+        IncompleteSampleError,
+        NotApplicableError,
+        ClientError,
+    )
+}

@@ -1,0 +1,103 @@
+"""The process that an engine lives in: it opens a client's engine and does what it is asked, one call at a time.
+
+``python -m harness.host CLIENT CALLS_FD LIFELINE_FD``. Calls and answers are pickled messages on a socket pair
+that only the parent and this process hold. The lifeline is a pipe that the parent never writes to: when it
+closes, the parent is gone, and this process takes everything that it started down with it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from . import clients, processes
+from .errors import CAPTURE_ERRORS, CaptureError
+
+if TYPE_CHECKING:
+    from .clients.contract import Client, EngineSpec
+
+
+class Host:
+    """One client, and the engine it has open."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.engine: Any = None
+
+    def open(self, spec: EngineSpec) -> dict[str, float]:
+        """Open the engine.
+
+        Returns:
+            ``{"open": seconds}``
+        """
+        start = time.monotonic()
+        self.engine = self.client.open(spec)
+        return {"open": time.monotonic() - start}
+
+    def open_another(self, spec: EngineSpec) -> None:
+        """Open an engine beside the one that is up, and close it: for specs that must be refused."""
+        self.client.open(spec).close()
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method of the engine."""
+        return getattr(self.engine, method)(*arguments, **named)
+
+    def offers(self, method: str) -> bool:
+        return hasattr(self.engine, method)
+
+    def close(self) -> None:
+        if self.engine is not None:
+            engine, self.engine = self.engine, None
+            engine.close()
+
+
+def _follow_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)  # Nothing is ever written: this returns when the other end closes.
+    processes.end_session(os.getsid(0), spare=os.getpid(), patience=1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _answer(host: Host, message: tuple[str, tuple[Any, ...], dict[str, Any]]) -> tuple[str, Any]:
+    operation, arguments, named = message
+    try:
+        return "ok", getattr(host, operation)(*arguments, **named)
+    except Exception as error:  # noqa: BLE001 - whatever a client raises goes to the case that asked.
+        traceback.print_exc()
+        name = type(error).__name__
+        if isinstance(error, CaptureError) and name in CAPTURE_ERRORS:
+            return "error", (name, str(error))
+        return "error", ("ClientError", f"{name}: {error}")
+
+
+def main(arguments: list[str]) -> None:
+    name, calls, lifeline = arguments
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    # ^C goes to the parent, which then closes the engine in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, args=(int(lifeline),), daemon=True).start()
+    connection = Connection(int(calls))
+    host = Host(clients.load(name))
+    while True:
+        try:
+            message = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our parent, on our own socket.
+        except EOFError:
+            break
+        connection.send_bytes(pickle.dumps(_answer(host, message)))
+        if message[0] == "close":
+            break
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not through interpreter shutdown: vLLM's and torch's exit handlers may wait for peers that are gone.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Tiny checkpoints, written from a seed: real architectures, no network."""

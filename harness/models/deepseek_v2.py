@@ -1,0 +1,121 @@
+"""A tiny DeepseekV2 whose dimensions run on every pinned CPU release.
+
+kv_lora_rank 512 and qk_rope_head_dim 64 are the only MLA dimensions that attention backends take
+(head size 576). Rotary scaling is set, as in every published DeepSeek and Kimi checkpoint: without it
+vLLM's CPU rotary kernel is wrong at every position but the first (seen on 0.16.0 and 0.32.0).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUM_LAYERS = 5
+HIDDEN_SIZE = 64
+VOCAB_SIZE = 128
+MAX_MODEL_LEN = 512
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v2",
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": HIDDEN_SIZE,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 32,
+    "num_hidden_layers": NUM_LAYERS,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "q_lora_rank": None,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "topk_method": "greedy",
+    "scoring_func": "softmax",
+    "norm_topk_prob": False,
+    "routed_scaling_factor": 1.0,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "hidden_act": "silu",
+    "max_position_embeddings": MAX_MODEL_LEN,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "rope_scaling": {
+        "type": "yarn",
+        "rope_type": "yarn",
+        "factor": 1.0,
+        "original_max_position_embeddings": MAX_MODEL_LEN,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "torch_dtype": "float32",
+    "use_cache": True,
+}
+
+
+def _weights(seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, generator=generator) * (columns**-0.5)
+
+    def norm(size: int) -> torch.Tensor:
+        return 1.0 + 0.1 * torch.randn(size, generator=generator)
+
+    config = CONFIG
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
+    rank = config["kv_lora_rank"]
+    weights = {"model.embed_tokens.weight": torch.randn(VOCAB_SIZE, hidden, generator=generator)}
+
+    def mlp(prefix: str, inner: int) -> None:
+        weights[f"{prefix}.gate_proj.weight"] = matrix(inner, hidden)
+        weights[f"{prefix}.up_proj.weight"] = matrix(inner, hidden)
+        weights[f"{prefix}.down_proj.weight"] = matrix(hidden, inner)
+
+    for layer in range(NUM_LAYERS):
+        prefix = f"model.layers.{layer}"
+        weights[f"{prefix}.input_layernorm.weight"] = norm(hidden)
+        weights[f"{prefix}.post_attention_layernorm.weight"] = norm(hidden)
+        attention = f"{prefix}.self_attn"
+        weights[f"{attention}.q_proj.weight"] = matrix(heads * (nope + rope), hidden)
+        weights[f"{attention}.kv_a_proj_with_mqa.weight"] = matrix(rank + rope, hidden)
+        weights[f"{attention}.kv_a_layernorm.weight"] = norm(rank)
+        weights[f"{attention}.kv_b_proj.weight"] = matrix(heads * (nope + value), rank)
+        weights[f"{attention}.o_proj.weight"] = matrix(hidden, heads * value)
+        if layer < config["first_k_dense_replace"]:
+            mlp(f"{prefix}.mlp", config["intermediate_size"])
+            continue
+        weights[f"{prefix}.mlp.gate.weight"] = matrix(config["n_routed_experts"], hidden)
+        for expert in range(config["n_routed_experts"]):
+            mlp(f"{prefix}.mlp.experts.{expert}", config["moe_intermediate_size"])
+        mlp(f"{prefix}.mlp.shared_experts", config["moe_intermediate_size"] * config["n_shared_experts"])
+    weights["model.norm.weight"] = norm(hidden)
+    weights["lm_head.weight"] = matrix(VOCAB_SIZE, hidden)
+    return weights
+
+
+def write(folder: Path, *, seed: int = 0) -> Path:
+    """Write ``config.json`` and ``model.safetensors`` (750k parameters, float32, 3 MB) into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
+    save_file(_weights(seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    return folder

@@ -1,0 +1,169 @@
+"""An engine in a process of its own, called from here with a limit on every wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import processes
+from .errors import CAPTURE_ERRORS, ReplyTimeoutError, WorkerDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from .clients.contract import EngineSpec, Sample
+
+BOOT_TIMEOUT = 240.0
+CLOSE_TIMEOUT = 30.0
+# What the host gets beyond the spec's own limit, so that the client's error comes first.
+MARGIN = 15.0
+
+
+class RemoteEngine:
+    """A client's engine, hosted. Everything the host starts is in one session, which `close` ends."""
+
+    def __init__(self, client: str, spec: EngineSpec, *, log: Path, variables: Mapping[str, str]) -> None:
+        """Start the host process; `open` boots the engine.
+
+        Args:
+            client: a name or ``module:attribute``, as `clients.load` takes it.
+            spec: what to open.
+            log: where the host's and the workers' output goes, both streams.
+            variables: the release's environment variables; what the user has set wins.
+        """
+        self.spec = spec
+        self.log = log
+        self.timings: dict[str, float] = {}
+        ours, theirs = socket.socketpair()
+        self._lifeline_read, self._lifeline = os.pipe()
+        self._connection = Connection(os.dup(ours.fileno()))
+        start = time.monotonic()
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-u", "-m", "harness.host", client),
+                    *(str(theirs.fileno()), str(self._lifeline_read)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**variables, **os.environ},
+                pass_fds=(theirs.fileno(), self._lifeline_read),
+                start_new_session=True,
+            )
+        self._started = start
+        ours.close()
+        theirs.close()
+        os.close(self._lifeline_read)
+        self.pid = self._process.pid
+        self.closed = False
+
+    def open(self, timeout: float = BOOT_TIMEOUT) -> None:
+        """Boot.
+
+        Raises:
+            CaptureError: what the client raised, or `ReplyTimeoutError`, `WorkerDiedError`.
+        """
+        try:
+            self.timings.update(self.ask("open", self.spec, timeout=timeout))
+        except BaseException:
+            self.close()
+            raise
+        self.timings["boot"] = time.monotonic() - self._started
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        samples: list[Sample] = self.call("capture", [list(prompt) for prompt in prompts])
+        return samples
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method of the engine, within the spec's limit and a margin."""
+        return self.ask("call", method, *arguments, timeout=self.spec.timeout + MARGIN, **named)
+
+    def ask(self, operation: str, *arguments: Any, timeout: float, **named: Any) -> Any:
+        """Have the host do something.
+
+        Raises:
+            ReplyTimeoutError: no answer in time; the host is ended, its stacks are in the log.
+            WorkerDiedError: the host ended.
+            CaptureError: what the client raised.
+        """
+        try:
+            self._connection.send_bytes(pickle.dumps((operation, arguments, named)))
+            if not self._connection.poll(timeout):
+                self._dump_stacks()
+                self.end()
+                raise ReplyTimeoutError(
+                    f"no answer to {operation} {arguments[:1]} within {timeout:g} s; the engine was ended. "
+                    f"Where it hung is at the end of {self.log}."
+                )
+            status, answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - from our own host.
+        except (EOFError, OSError) as error:
+            code = self._process.wait(CLOSE_TIMEOUT)
+            self.end()
+            raise WorkerDiedError(
+                f"the engine's process ended in {operation} (exit code {code}). Its last words:\n{self.tail()}"
+            ) from error
+        if status == "error":
+            name, text = answer
+            raise CAPTURE_ERRORS[name](text)
+        return answer
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of what the host and its workers said."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+    def _dump_stacks(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGUSR1)
+            time.sleep(0.5)
+
+    def close(self) -> list[int]:
+        """Close in order, then make sure.
+
+        Returns:
+            The processes that closing left behind and that had to be killed: empty for a sound client.
+        """
+        if self.closed:
+            return []
+        # vLLM's CPU communicator leaves its segments even when it ends in order (csrc/cpu/shm.cpp, 0.32.0).
+        mapped = processes.segments(processes.of_session(self.pid))
+        if self._process.poll() is None:
+            with contextlib.suppress(EOFError, OSError):
+                self._connection.send_bytes(pickle.dumps(("close", (), {})))
+                if self._connection.poll(CLOSE_TIMEOUT):
+                    self._connection.recv_bytes()
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(5.0)
+            self._settle()
+        left = self.end()
+        for path in mapped:
+            Path(path).unlink(missing_ok=True)
+        return left
+
+    def _settle(self, patience: float = 3.0) -> None:
+        """Processes that were told to end get a moment: what counts as left behind is what stays."""
+        deadline = time.monotonic() + patience
+        while processes.of_session(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def end(self) -> list[int]:
+        """End the session now. Also right after a failure, in any state."""
+        if self.closed:
+            return []
+        self.closed = True
+        left = processes.end_session(self.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5.0)
+        self._connection.close()
+        os.close(self._lifeline)
+        return left

@@ -1,0 +1,180 @@
+"""The extension that vLLM mixes into its workers: it captures, and says where it runs.
+
+This module is imported by worker processes, so it imports the standard library and torch only.
+Every public name starts with ``harness_``: vLLM refuses an extension whose attributes a worker
+already has (0.11.0 worker/worker_base.py, since 0.11.1 v1/worker/worker_base.py).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+EXTENSION = f"{__name__}.CaptureExtension"
+
+
+@dataclass
+class Recording:
+    """What one request's prefill left behind so far."""
+
+    token_ids: list[int]
+    rows: dict[int, torch.Tensor] = field(default_factory=dict)
+    seen: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+
+
+def decoder_layers(model: Any) -> Any:
+    """The list of decoder layers, found by structure: DeepSeek V2 and V3, Kimi K2 and K2.5, Llama-like.
+
+    Raises:
+        RuntimeError: no module on the way down has ``layers``; the message names the classes passed.
+    """
+    path = [type(model).__name__]
+    node = model.get_language_model() if hasattr(model, "get_language_model") else model
+    while not hasattr(node, "layers"):
+        inner = getattr(node, "model", None) or getattr(node, "language_model", None)
+        if inner is None:
+            raise RuntimeError(f"no decoder layers found below {' > '.join(path)}")
+        node = inner
+        path.append(type(node).__name__)
+    return node.layers
+
+
+def batch_order(runner: Any, scheduled: dict[str, int]) -> list[str]:
+    """The request ids in the order of the rows of the last forward.
+
+    Not the order of scheduling: model runner V1 keeps its own batch order and, up to 0.13.0, moves short
+    prefills to the front; model runner V2 sorts by length and shows its batch only after the forward.
+    """
+    batch = getattr(runner, "input_batch", None)
+    if batch is None:
+        state = runner.execute_model_state
+        batch = state[0] if isinstance(state, tuple) and not hasattr(state, "input_batch") else state.input_batch
+    return [request for request in batch.req_ids if request in scheduled]
+
+
+class Recorder:
+    """Hooks on the decoder layers, and the rows they saw, by request and position."""
+
+    def __init__(self, runner: Any, layers: Iterable[int], *, keep: bool) -> None:
+        self.runner = runner
+        self.keep = keep
+        self.recordings: dict[str, Recording] = {}
+        self.last: dict[int, torch.Tensor] = {}
+        self._capturing = False
+        model = runner.get_model() if hasattr(runner, "get_model") else runner.model
+        stack = decoder_layers(model)
+        for layer in layers:
+            stack[layer].register_forward_hook(self._hook(layer))
+        self._execute_model = runner.execute_model
+        runner.execute_model = self.execute_model
+
+    def _hook(self, layer: int) -> Any:
+        def capture(_module: Any, _inputs: Any, output: Any) -> None:
+            if self._capturing:
+                hidden, residual = output if isinstance(output, tuple) else (output, None)
+                self.last[layer] = hidden.clone() if residual is None else hidden + residual
+
+        return capture
+
+    def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        self.last = {}
+        self._capturing = True  # Warm-up and profiling forwards do not come through here.
+        try:
+            result = self._execute_model(scheduler_output, *args, **kwargs)
+        finally:
+            self._capturing = False
+        if self.keep and self.last:
+            self._file(scheduler_output)
+        return result
+
+    def _file(self, scheduler_output: Any) -> None:
+        starts: dict[str, int] = {}
+        for request in scheduler_output.scheduled_new_reqs:
+            starts[request.req_id] = request.num_computed_tokens
+            self.recordings[request.req_id] = Recording(token_ids=list(request.prompt_token_ids))
+        cached = scheduler_output.scheduled_cached_reqs
+        starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+
+        scheduled = scheduler_output.num_scheduled_tokens
+        row = 0
+        for request_id in batch_order(self.runner, scheduled):
+            count = scheduled[request_id]
+            self._keep(request_id, starts[request_id], row, count)
+            row += count
+
+    def _keep(self, request_id: str, start: int, row: int, count: int) -> None:
+        recording = self.recordings.get(request_id)
+        if recording is None:
+            return
+        length = len(recording.token_ids)
+        stop = min(start + count, length)  # Rows past the prompt belong to generated tokens.
+        if start >= stop:
+            return
+        if not len(recording.seen):
+            recording.seen = torch.zeros(length, dtype=torch.bool)
+        recording.seen[start:stop] = True
+        for layer, states in self.last.items():
+            if layer not in recording.rows:
+                recording.rows[layer] = torch.zeros(length, states.shape[-1], dtype=states.dtype)
+            recording.rows[layer][start:stop] = states[row : row + stop - start].cpu()
+
+
+def encode(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
+    """A tensor as dtype name, shape and bytes: what every way between vLLM's processes carries unchanged."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return str(tensor.dtype).removeprefix("torch."), list(tensor.shape), flat.view(torch.uint8).numpy().tobytes()
+
+
+class CaptureExtension:
+    """Mixed into vLLM's worker class by ``worker_extension_cls``; called through ``collective_rpc``."""
+
+    def harness_start(self, layers: list[int]) -> None:
+        """Put hooks on these decoder layers. The recorder keeps rows on the first TP rank only."""
+        worker: Any = self
+        tensor_parallel_size = worker.vllm_config.parallel_config.tensor_parallel_size
+        keep = worker.rank % tensor_parallel_size == 0
+        self.harness_recorder = Recorder(worker.model_runner, layers, keep=keep)
+
+    def harness_identity(self) -> dict[str, Any]:
+        """Which process answers: its pid, rank, and the classes that run the model."""
+        worker: Any = self
+        runner = worker.model_runner
+        model = runner.get_model() if hasattr(runner, "get_model") else runner.model
+        return {
+            "pid": os.getpid(),
+            "rank": worker.rank,
+            "runner": f"{type(runner).__module__}.{type(runner).__name__}",
+            "model": type(model).__name__,
+        }
+
+    def harness_take(self) -> list[dict[str, Any]] | None:
+        """Everything recorded since the last call, and forget it; None on ranks that keep nothing."""
+        recorder = self.harness_recorder
+        recorder.last = {}
+        if not recorder.keep:
+            return None
+        taken = [
+            {
+                "request_id": request_id,
+                "token_ids": recording.token_ids,
+                "missing": [position for position, seen in enumerate(recording.seen.tolist()) if not seen],
+                "states": {str(layer): encode(rows) for layer, rows in recording.rows.items()},
+            }
+            for request_id, recording in recorder.recordings.items()
+        ]
+        recorder.recordings = {}
+        return taken
+
+    def harness_tensors(self) -> list[torch.Tensor] | None:
+        """The last forward's states, a tensor ``[tokens, hidden_size]`` a layer; None if nothing was captured.
+
+        This is the reply that capture code in the field gives, and what the reply cases look at.
+        """
+        last = self.harness_recorder.last
+        return [last[layer].cpu() for layer in sorted(last)] or None
