@@ -12,24 +12,43 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SEGMENT = re.compile(r"\s(/dev/shm/\S+)")
 
 
+def _session_of(pid: int) -> int | None:
+    """The session of a process that runs; None if it has ended, zombies included."""
+    try:
+        # "pid (name) state ppid pgrp session ...": the name may hold spaces and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[3])
+
+
 def of_session(session: int) -> list[int]:
-    """The processes of a session that still run; zombies do not count."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            # "pid (name) state ppid pgrp session ...": the name may hold spaces and parentheses.
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] not in "ZX":
-            found.append(int(entry.name))
-    return found
+    """The processes of a session that still run."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if _session_of(pid) == session]
+
+
+def ended(pids: Iterable[int]) -> list[int]:
+    """Those that no longer run."""
+    return [pid for pid in pids if _session_of(pid) is None]
+
+
+def wait_ended(pids: Iterable[int], patience: float) -> None:
+    """Wait until all have ended, or for ``patience`` seconds."""
+    waiting = set(pids)
+    deadline = time.monotonic() + patience
+    while waiting and time.monotonic() < deadline:
+        waiting -= set(ended(waiting))
+        if waiting:
+            time.sleep(0.02)
 
 
 def segments(pids: list[int]) -> set[str]:
@@ -62,9 +81,7 @@ def end_session(session: int, *, spare: int | None = None, patience: float = 5.0
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    deadline = time.monotonic() + patience
-    while [pid for pid in of_session(session) if pid != spare] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_ended(left, patience)
     for path in mapped:
         Path(path).unlink(missing_ok=True)
     return left

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[list[torch.
 
 def main(arguments: list[str]) -> None:
     checkpoint, prompts, out = map(Path, arguments)
+    try:
+        _write(checkpoint, prompts, out)
+    except BaseException:
+        out.with_suffix(".failed").write_text(traceback.format_exc(), encoding="utf-8")
+        raise
+
+
+def _write(checkpoint: Path, prompts: Path, out: Path) -> None:
     states = layer_states(checkpoint, json.loads(prompts.read_text(encoding="utf-8")))
     partial = out.with_suffix(".partial")
     save_file(

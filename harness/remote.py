@@ -65,6 +65,9 @@ class RemoteEngine:
         os.close(self._lifeline_read)
         self.pid = self._process.pid
         self.closed = False
+        # For whoever has to end this session if we cannot.
+        self._mark = log.with_name(f"{self.pid}.pid")
+        self._mark.touch()
 
     def open(self, timeout: float = BOOT_TIMEOUT) -> None:
         """Boot.
@@ -166,4 +169,5 @@ class RemoteEngine:
             self._process.wait(5.0)
         self._connection.close()
         os.close(self._lifeline)
+        self._mark.unlink(missing_ok=True)
         return left

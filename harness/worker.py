@@ -83,13 +83,14 @@ class Recorder:
         return capture
 
     def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        self.last = {}
+        if scheduler_output.total_num_scheduled_tokens:
+            self.last = {}
         self._capturing = True  # Warm-up and profiling forwards do not come through here.
         try:
             result = self._execute_model(scheduler_output, *args, **kwargs)
         finally:
             self._capturing = False
-        if self.keep and self.last:
+        if self.keep and scheduler_output.total_num_scheduled_tokens:
             self._file(scheduler_output)
         return result
 
@@ -156,7 +157,6 @@ class CaptureExtension:
     def harness_take(self) -> list[dict[str, Any]] | None:
         """Everything recorded since the last call, and forget it; None on ranks that keep nothing."""
         recorder = self.harness_recorder
-        recorder.last = {}
         if not recorder.keep:
             return None
         taken = [
@@ -170,6 +170,10 @@ class CaptureExtension:
         ]
         recorder.recordings = {}
         return taken
+
+    def harness_forget(self) -> None:
+        """Drop the last forward's states, as if nothing had been captured."""
+        self.harness_recorder.last = {}
 
     def harness_tensors(self) -> list[torch.Tensor] | None:
         """The last forward's states, a tensor ``[tokens, hidden_size]`` a layer; None if nothing was captured.

@@ -65,13 +65,26 @@ class Adapter(abc.ABC):
         """Agree with the workers on a KV-cache layout."""
 
     def plan(self, specs: list[dict[str, Any]], memory: list[int]) -> tuple[list[Any], Any]:
-        """The KV-cache configs of the workers, and the scheduler's."""
-        from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_kv_cache_configs
+        """The KV-cache configs of the workers, and the scheduler's.
 
-        configs = get_kv_cache_configs(self.vllm_config, specs, memory)
+        The block size is the groups', not the one in our config: since 0.18.1 workers choose it after loading.
+        """
+        from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config
+
+        configs = self.worker_configs(specs, memory)
         scheduler_config = generate_scheduler_kv_cache_config(configs)
-        self.vllm_config.cache_config.num_gpu_blocks = scheduler_config.num_blocks
+        cache_config = self.vllm_config.cache_config
+        cache_config.num_gpu_blocks = scheduler_config.num_blocks
+        cache_config.block_size = min(
+            group.kv_cache_spec.block_size for group in scheduler_config.kv_cache_groups
+        )
         return configs, scheduler_config
+
+    def worker_configs(self, specs: list[dict[str, Any]], memory: list[int]) -> list[Any]:
+        from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+
+        configs: list[Any] = get_kv_cache_configs(self.vllm_config, specs, memory)
+        return configs
 
     def warm_up(self) -> None:
         """Warm the model up, where that is a step of its own."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from harness import delivery
+from harness import delivery, processes
 from harness.engine_arguments import set_variables
 from harness.errors import ReplyTimeoutError
 
 from .contract import EngineSpec, Sample, check_prompts, check_spec
-from .failures import translated
+from .failures import ENDING_SECONDS, translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from harness.adapters.base import Adapter
 
@@ -26,13 +28,18 @@ class ExecutorEngine:
         self.spec = spec
         self._adapter = adapter
         self._numbers = itertools.count()
-        with translated():
+        self._workers: list[int] = []
+        self._workers = [identity["pid"] for identity in self.identities()]
+        with self._translated():
             adapter.rpc("harness_start", arguments=(list(spec.layers),))
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self._workers)
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         check_prompts(self.spec, prompts)
         deadline = time.monotonic() + self.spec.timeout
-        with translated():
+        with self._translated():
             for prompt in prompts:
                 self._adapter.add(f"capture-{next(self._numbers)}", prompt)
             while self._adapter.busy():
@@ -46,24 +53,30 @@ class ExecutorEngine:
         return delivery.samples(self.spec, prompts, replies)
 
     def identities(self) -> list[dict[str, Any]]:
-        with translated():
+        with self._translated():
             replies: list[dict[str, Any]] = self._adapter.rpc("harness_identity")
         return replies
 
     def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
-        with translated():
+        with self._translated():
             return self._adapter.rpc(method, unique_reply_rank=unique_reply_rank)
+
+    def rpc_one(self, method: str, rank: int) -> Any:
+        """One rank's reply, unwrapped by the adapter."""
+        with self._translated():
+            return self._adapter.rpc_one(method, rank)
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         records = self._adapter.protocol(
             [(f"step-{next(self._numbers)}", list(prompt)) for prompt in prompts], skip=skip
         )
-        with translated():
+        with self._translated():
             self._adapter.rpc("harness_take")
         return records
 
     def close(self) -> None:
         self._adapter.close()
+        processes.wait_ended(set(self._workers) - {os.getpid()}, ENDING_SECONDS)
 
 
 class ExecutorClient:

@@ -5,27 +5,41 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from harness import processes
 from harness.errors import CaptureError, ReplyTimeoutError, WorkerDiedError, WorkerFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-# "Executor failed." after the monitor thread saw a worker end, "cancelled" in a call that was waiting
-# then (v1/executor/multiproc_executor.py and shm_broadcast.py, 0.11.0 to 0.32.0).
-_DEAD = ("Executor failed", "cancelled", "EngineCore encountered", "EngineDeadError", "died unexpectedly")
+# vLLM ends workers with SIGTERM, and after 4 s with SIGKILL (v1/executor/multiproc_executor.py).
+ENDING_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
-    """Raise `WorkerDiedError`, `WorkerFailedError` or `ReplyTimeoutError` in place of what vLLM raised."""
+def translated(workers: Sequence[int] = ()) -> Iterator[None]:
+    """Raise our own error in place of what vLLM raised.
+
+    That a worker has died cannot be told from the words: the executor says "Executor failed" or "cancelled",
+    and another rank may answer first, that its peer closed the connection. So we look whether they all live.
+
+    Args:
+        workers: the pids of the workers.
+
+    Raises:
+        WorkerDiedError: one of them has ended.
+        ReplyTimeoutError: none has, and a reply is late.
+        WorkerFailedError: none has, and one raised.
+    """
     try:
         yield
     except CaptureError:
         raise
-    except TimeoutError as error:
-        raise ReplyTimeoutError(f"no reply from the workers: {error}") from error
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        if any(sign in text for sign in _DEAD):
-            raise WorkerDiedError(f"a worker process ended ({text}). Its last words are in the log.") from error
+        if dead := processes.ended(workers):
+            raise WorkerDiedError(
+                f"worker process {', '.join(map(str, dead))} has ended ({text}). Its last words are in the log."
+            ) from error
+        if isinstance(error, TimeoutError):
+            raise ReplyTimeoutError(f"no reply from the workers: {error}") from error
         raise WorkerFailedError(text) from error

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from harness import delivery
+from harness import delivery, processes
 from harness.engine_arguments import engine_arguments, set_variables
 from harness.errors import NotApplicableError
 
 from .contract import EngineSpec, Sample, check_prompts, check_spec
-from .failures import translated
+from .failures import ENDING_SECONDS, translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +23,13 @@ class LLMEngine:
         from vllm import LLM
 
         self.spec = spec
+        self._workers: list[int] = []
         self._llm = LLM(**engine_arguments(spec))
+        self._workers = [identity["pid"] for identity in self.identities()]
         self._call("harness_start", (list(spec.layers),))
 
     def _call(self, method: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
-        with translated():
+        with translated(self._workers):
             replies: list[Any] = self._llm.collective_rpc(method, timeout=self.spec.timeout, args=arguments)
         return replies
 
@@ -34,7 +37,7 @@ class LLMEngine:
         from vllm import SamplingParams
 
         check_prompts(self.spec, prompts)
-        with translated():
+        with translated(self._workers):
             self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
                 SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
@@ -55,6 +58,7 @@ class LLMEngine:
 
     def close(self) -> None:
         self._llm.llm_engine.engine_core.shutdown()
+        processes.wait_ended(set(self._workers) - {os.getpid()}, ENDING_SECONDS)
 
 
 class LLMClient:

@@ -1,0 +1,49 @@
+"""A damaged checkpoint is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.errors import CaptureError, CheckpointError
+from harness.findings import expect
+
+if TYPE_CHECKING:
+    from harness.plugin import SharedEngine
+
+
+@pytest.mark.parametrize("damage", ["truncated", "corrupted", "no-weights", "no-config"])
+def test_damaged_checkpoint_is_refused(engine: SharedEngine, tmp_path: Path, damage: str) -> None:
+    """Truncated or corrupted weights, or a missing file: `CheckpointError`, not a worker's traceback."""
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(engine.spec.model, folder)
+    weights = folder / "model.safetensors"
+    if damage == "truncated":
+        with weights.open("r+b") as file:
+            file.truncate(weights.stat().st_size // 2)
+    elif damage == "corrupted":
+        with weights.open("r+b") as file:
+            file.write(b"\xff" * 64)
+    elif damage == "no-weights":
+        weights.unlink()
+    else:
+        (folder / "config.json").unlink()
+    try:
+        engine.ask("open_another", replace(engine.spec, model=str(folder)), timeout=120.0)
+    except CheckpointError:
+        return
+    except CaptureError as error:
+        got = f"{type(error).__name__}: {error}"
+    else:
+        got = "an engine that opened"
+    expect(
+        False,
+        expected=f"a checkpoint that is {damage} to be refused with CheckpointError",
+        got=got,
+        cause="vLLM finds it in a worker, after minutes of loading, or not at all",
+        advice="compare each file's length with its header before booting",
+    )

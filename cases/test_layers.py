@@ -1,0 +1,86 @@
+"""Per layer: how many, which, of what shape and type, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness.clients.contract import model_config
+from harness.errors import CaptureError, InvalidLayerError
+from harness.findings import expect
+from harness.structure import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.plugin import SharedEngine
+
+
+def test_count_shape_and_dtype(
+    engine: SharedEngine, prompts: list[list[int]], matches: Callable[..., None]
+) -> None:
+    """Every sample holds each requested layer once, ``[n, hidden_size]``, under the id it was asked for."""
+    samples = engine.shared_capture(prompts)
+    matches(
+        [{"tokens": len(sample.token_ids), "layers": describe(dict(sample.states))} for sample in samples],
+        cause="a layer is missing or doubled, a sample is cut, or rows were taken for layers",
+        advice="look at the first differing path: [5] alone means that a reply was indexed one level too deep",
+    )
+
+
+def test_full_hidden_size(engine: SharedEngine, prompts: list[list[int]]) -> None:
+    """The residual stream is whole on one rank: its width is not divided by the tensor-parallel size."""
+    width = model_config(engine.spec.model)["hidden_size"]
+    for number, sample in enumerate(engine.shared_capture(prompts)):
+        for layer, states in sample.states.items():
+            expect(
+                tuple(states.shape) == (len(prompts[number]), width),
+                expected=f"prompt {number}, layer {layer}: [{len(prompts[number])}, {width}]",
+                got=str(list(states.shape)),
+                cause=f"states of one of {engine.spec.tensor_parallel_size} ranks, sharded by hidden size or by "
+                f"sequence, or rows of another prompt",
+                advice="capture after the layer's all-reduce; gather when the row count is not that of the batch",
+            )
+
+
+def test_requested_order(engine: SharedEngine, prompts: list[list[int]]) -> None:
+    """Layers come in the order they were asked for: unsorted, with the first, a middle one and the last."""
+    for number, sample in enumerate(engine.shared_capture(prompts)):
+        expect(
+            tuple(sample.states) == engine.spec.layers,
+            expected=f"prompt {number}: layers {list(engine.spec.layers)}",
+            got=str(list(sample.states)),
+            cause="states come back in the order in which the model computes them",
+            advice="key states by layer id in the worker, and pick them by id in the driver",
+        )
+
+
+@pytest.mark.parametrize("bad", ["below", "number-of-layers", "far-above", "twice", "none"])
+def test_invalid_layers_are_refused(engine: SharedEngine, bad: str) -> None:
+    """An id that the model does not have, a repeated one, or none: refused, and by name."""
+    count = model_config(engine.spec.model)["num_hidden_layers"]
+    layers = {
+        "below": (0, -1),
+        "number-of-layers": (0, count),
+        "far-above": (0, 1000),
+        "twice": (1, 1),
+        "none": (),
+    }[bad]
+    try:
+        engine.ask("open_another", replace(engine.spec, layers=layers), timeout=120.0)
+    except InvalidLayerError:
+        return
+    except CaptureError as error:
+        got = f"{type(error).__name__}: {error}"
+    else:
+        got = "an engine that opened"
+    expect(
+        False,
+        expected=f"layers {list(layers)} to be refused with InvalidLayerError",
+        got=got,
+        cause="an id that no layer has is dropped silently (vLLM 0.18.1 to 0.24.0 for the DeepSeek family), "
+        "and training then misses a layer",
+        advice="check ids against num_hidden_layers before booting",
+    )

@@ -1,0 +1,34 @@
+"""Workers are other processes, and every rank answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.findings import expect
+
+if TYPE_CHECKING:
+    from harness.plugin import SharedEngine
+
+
+def test_every_rank_answers_from_its_own_process(engine: SharedEngine) -> None:
+    """One answer a rank, in rank order; under ``mp`` and behind EngineCore, from processes other than the client's."""
+    engine.offer("identities")
+    answers = engine.call("identities")
+    size = engine.spec.tensor_parallel_size
+    ranks = [answer["rank"] for answer in answers]
+    expect(
+        ranks == list(range(size)),
+        expected=f"ranks {list(range(size))}",
+        got=str(ranks),
+        cause="replies are not in rank order, or a rank did not answer",
+        advice="take the rank from the reply, not from its place",
+    )
+    pids = {answer["pid"] for answer in answers}
+    in_process = engine.spec.executor_backend == "uni" and not engine.spec.engine_core_process
+    expect(
+        len(pids) == size and (pids == {engine.pid}) == in_process,
+        expected="the client's own process" if in_process else f"{size} processes other than {engine.pid}",
+        got=f"pids {sorted(pids)}",
+        cause="the executor backend is not the one that was asked for",
+        advice="a patch made in the parent reaches a worker only where the worker is the parent",
+    )

@@ -1,0 +1,290 @@
+"""Running the cases where the harness stands, and writing evidence of it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import __version__, adapters, capabilities, clients, evidence, processes, releases, settings, surface
+from .errors import EnvironmentUnusableError, UsageError
+from .evidence import CaseResult, EngineResult, Evidence
+from .prompts import prompts
+from .run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .releases import Device
+    from .settings import Group
+
+INTERRUPTED = 130
+# After ^C: closing an engine takes vLLM up to 8 s, and pytest ends one after the other.
+CLOSING_SECONDS = 60.0
+_PYTEST_INTERRUPTED = 2
+_PYTEST_NO_TESTS = 5
+# One engine with two workers, and the reference beside it.
+MEMORY_PER_GROUP = 6 * 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line of ``harness check`` says."""
+
+    clients: tuple[str, ...]
+    device: Device
+    tensor_parallel_sizes: tuple[int, ...]
+    keyword: str
+    evidence: Path | None
+    update_snapshots: bool
+    jobs: int | None
+    as_json: bool
+
+
+def suite() -> Path:
+    """The folder that holds ``cases`` and ``snapshots``: the project's, or the installed copy."""
+    package = Path(__file__).resolve().parent
+    for folder in (package.parent, package / "suite"):
+        if (folder / "cases" / "pytest.toml").exists():
+            return folder
+    raise UsageError(f"the cases are missing beside {package}: install the project again")
+
+
+def environment() -> dict[str, Any]:
+    """What evidence is bound to: the distributions, the interpreter, the machine.
+
+    Raises:
+        EnvironmentUnusableError: there is no usable vLLM here.
+    """
+    distribution, version = surface.installed_distribution()
+    has = capabilities.installed()
+    build = releases.of_distribution(distribution, version)
+    return {
+        "distribution": distribution,
+        "version": version,
+        "release": build.release if build else None,
+        "record_sha256": _record_digest(distribution),
+        "generation": adapters.generation(has),
+        "capabilities": has.as_dict(),
+        "packages": {name: _version(name) for name in ("torch", "transformers", "safetensors", "numpy")},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _record_digest(distribution: str) -> str | None:
+    """SHA-256 of the distribution's RECORD, which lists a hash of every file that was installed."""
+    record = importlib.metadata.distribution(distribution).read_text("RECORD")
+    return hashlib.sha256(record.encode()).hexdigest() if record else None
+
+
+def jobs(groups: int, wanted: int | None) -> int:
+    """How many engine groups run side by side: as many as there are cores and memory for."""
+    if wanted is not None:
+        return max(1, min(wanted, groups))
+    return max(1, min(len(os.sched_getaffinity(0)), _available_memory() // MEMORY_PER_GROUP, groups))
+
+
+def _available_memory() -> int:
+    """Bytes that can be had without swapping: free memory alone leaves out the page cache."""
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def check(options: Options) -> int:
+    """Run the suite.
+
+    Returns:
+        0 if everything conforms, 1 on findings, 130 after ^C.
+
+    Raises:
+        EnvironmentUnusableError: there is no usable vLLM here.
+        UsageError: a client or a path is wrong.
+    """
+    facts = environment()
+    chosen = [(name, clients.load(name)) for name in options.clients]
+    groups = settings.plan(chosen, options.tensor_parallel_sizes)
+    if not groups:
+        raise UsageError("no engine setting is left: choose another --tensor-parallel-size")
+    release = facts["release"] or facts["version"]
+    results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
+    evidence.require_writable(results)
+    build = releases.of_distribution(facts["distribution"], facts["version"])
+    record = Evidence(
+        harness=__version__,
+        environment=facts,
+        settings={
+            "clients": sorted({group.client for group in groups}),
+            "device": options.device,
+            "groups": [group.name for group in groups],
+            "keyword": options.keyword,
+        },
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    with _work_folder(results.parent / "logs") as work:
+        run = _prepare(work, release, options, groups, dict(build.environment) if build else {})
+        _say(options, f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}")
+        _say(options, f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
+        code = _run_cases(run, options, record, results.with_name("junit.xml"))
+    evidence.write(results, record)
+    if options.as_json:
+        print(json.dumps(record.as_dict(), indent=1))
+    else:
+        from . import report
+
+        report.terminal(record, results)
+        report.step_summary(record)
+    return code
+
+
+def _say(options: Options, line: str) -> None:
+    print(line, file=sys.stderr if options.as_json else sys.stdout, flush=True)
+
+
+@contextlib.contextmanager
+def _work_folder(logs: Path) -> Iterator[Path]:
+    """A folder for this run; the engines' logs are kept, and no host survives it."""
+    work = Path(tempfile.mkdtemp(prefix="harness-"))
+    (work / "logs").mkdir()
+    try:
+        yield work
+    finally:
+        for mark in (work / "logs").glob("*.pid"):
+            processes.end_session(int(mark.stem))
+            mark.unlink()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(logs, ignore_errors=True)
+            shutil.copytree(work / "logs", logs)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _prepare(
+    work: Path, release: str, options: Options, groups: Sequence[Group], variables: dict[str, str]
+) -> Run:
+    from .models import deepseek_v2
+
+    checkpoint = deepseek_v2.write(work / "deepseek-v2")
+    run = Run(
+        release=release,
+        device=options.device,
+        dtype="float32",
+        groups=tuple(groups),
+        layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
+        checkpoint=str(checkpoint),
+        work=str(work),
+        snapshots=str(suite() / "snapshots" / release),
+        variables=variables,
+    )
+    run.write(work / "run.json")
+    (work / "prompts.json").write_text(json.dumps(prompts(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
+    return run
+
+
+def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int:
+    """Run pytest in a process of its own: a crash there still leaves a record here."""
+    folder = suite() / "cases"
+    lifeline, ours = os.pipe()
+    command = [
+        *(sys.executable, "-m", "pytest", "-c", str(folder / "pytest.toml"), f"--rootdir={folder}", str(folder)),
+        *("-p", "harness.plugin", "-p", "no:cacheprovider", f"--harness-run={Path(run.work) / 'run.json'}"),
+        *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
+        *("-v", "--tb=no", "--no-header", "--no-summary"),
+        # Not whatever else is installed beside vLLM.
+        *("--disable-plugin-autoload", "-p", "xdist", "-p", "syrupy", "-p", "pytest_timeout"),
+    ]
+    count = jobs(len(run.groups), options.jobs)
+    if count > 1:
+        command += ["-n", str(count), "--dist", "loadgroup"]
+    if options.keyword:
+        command += ["-k", options.keyword]
+    if options.update_snapshots:
+        command.append("--snapshot-update")
+    if options.clients or options.tensor_parallel_sizes:
+        # The snapshots of the engines that were left out are not unused.
+        command.append("--snapshot-disable-unused")
+
+    start = time.monotonic()
+    reference = _start_reference(run)
+    # A session of its own: ^C reaches this process alone, which passes it on once.
+    cases = subprocess.Popen(
+        command, stdout=sys.stderr if options.as_json else None, pass_fds=(lifeline,), start_new_session=True
+    )
+    os.close(lifeline)
+    try:
+        status = _wait(cases)
+    finally:
+        os.close(ours)
+        reference.kill()
+        reference.wait()
+    record.seconds = round(time.monotonic() - start, 1)
+    results = Path(run.work) / "results.json"
+    if results.exists():
+        loaded = json.loads(results.read_text(encoding="utf-8"))
+        record.engines = [EngineResult(**engine) for engine in loaded["engines"]]
+        record.cases = [CaseResult(**case) for case in loaded["cases"]]
+    return _exit_code(status, record, options)
+
+
+def _wait(cases: subprocess.Popen[bytes]) -> int:
+    """The exit status of pytest; after ^C, once it has closed its engines."""
+    try:
+        return cases.wait()
+    except KeyboardInterrupt:
+        cases.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            cases.wait(CLOSING_SECONDS)
+        cases.kill()
+        cases.wait()
+        return _PYTEST_INTERRUPTED
+
+
+def _exit_code(status: int, record: Evidence, options: Options) -> int:
+    if status == _PYTEST_INTERRUPTED:
+        record.interrupted = True
+        return INTERRUPTED
+    if status == _PYTEST_NO_TESTS:
+        raise UsageError(f"-k {options.keyword!r} selects no case")
+    if status not in (0, 1):
+        raise EnvironmentUnusableError("pytest could not run the cases; its own message is above")
+    if status == 1 and record.verdict == "conforms":
+        # An unused snapshot fails the session and no case.
+        record.interrupted = True
+    return 0 if record.verdict == "conforms" else 1
+
+
+def _start_reference(run: Run) -> subprocess.Popen[bytes]:
+    """The Hugging Face forward goes on beside the first boot; the cases wait for its file."""
+    with (run.logs / "reference.log").open("wb") as log:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "harness.reference", run.checkpoint),
+                *(str(Path(run.work) / "prompts.json"), str(Path(run.work) / "reference.safetensors")),
+            ],
+            env={**run.variables, **os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )

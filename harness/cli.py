@@ -1,0 +1,156 @@
+"""The ``harness`` command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import __version__
+from .errors import HarnessError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="harness",
+        description="Tells whether code that captures hidden states through vLLM works on the vLLM at hand.",
+        epilog="exit codes: 0 conforms; 1 findings; 2 usage; 3 the gate refused; 4 no usable vLLM; 5 internal error",
+    )
+    parser.add_argument("--version", action="version", version=f"harness {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("releases", help="the pinned vLLM releases")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+
+    environment = commands.add_parser(
+        "environment", help="make a release's environment, or reuse it, and print its interpreter"
+    )
+    environment.add_argument("release", help="a pinned version, as `harness releases` lists them")
+    environment.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    environment.add_argument(
+        "--with", action="append", default=[], dest="requirements", metavar="REQUIREMENT",
+        help="a further requirement, resolved together with vLLM; repeat for several",
+    )
+
+    probe = commands.add_parser("probe", help="capabilities and adapter of the vLLM installed here; boots nothing")
+    probe.add_argument("--json", action="store_true", help="print JSON")
+
+    check = commands.add_parser("check", help="run the cases on the vLLM installed here")
+    check.add_argument(
+        "--client",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="executor, llm, or module:attribute; repeat for several; both of ours if not given",
+    )
+    check.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    check.add_argument(
+        "--tensor-parallel-size",
+        action="append",
+        type=int,
+        default=[],
+        metavar="N",
+        help="only these sizes; repeat for several; 1 and 2 if not given",
+    )
+    check.add_argument("-k", default="", dest="keyword", metavar="EXPRESSION", help="only cases that match, as pytest -k")
+    check.add_argument(
+        "--evidence",
+        type=Path,
+        metavar="FILE",
+        help="where the record goes; results/<release>-<device>/evidence.json if not given",
+    )
+    check.add_argument(
+        "--update-snapshots", action="store_true", help="write this release's snapshots instead of comparing"
+    )
+    check.add_argument(
+        "-n", "--jobs", type=int, metavar="N", help="engines side by side; as cores and memory allow if not given"
+    )
+    check.add_argument("--json", action="store_true", help="print the evidence; progress goes to stderr")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Returns:
+        The exit code.
+    """
+    options = _parser().parse_args(arguments)
+    command = {"releases": _releases, "environment": _environment, "probe": _probe, "check": _check}[options.command]
+    try:
+        return command(options)
+    except HarnessError as error:
+        print(f"harness {options.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"harness {options.command}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _releases(options: argparse.Namespace) -> int:
+    from . import releases
+
+    rows = []
+    for release in releases.load():
+        builds = {
+            device: f"{build.distribution} {build.version}" for device, build in release.builds.items()
+        } | {device: f"none: {reason}" for device, reason in release.missing.items()}
+        torch = next(iter(release.builds.values())).torch
+        rows.append({"release": release.version, "torch": torch, **builds})
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    print(f"{'release':<9}{'torch':<9}{'cpu':<24}cuda")
+    for row in rows:
+        print(f"{row['release']:<9}{row['torch']:<9}{row['cpu']:<24}{row['cuda']}")
+    return 0
+
+
+def _environment(options: argparse.Namespace) -> int:
+    from . import environments, releases
+
+    build = releases.find(options.release).build(options.device)
+    print(environments.ensure(build, requirements=options.requirements).python)
+    return 0
+
+
+def _probe(options: argparse.Namespace) -> int:
+    from . import check
+
+    facts = check.environment()
+    if options.json:
+        print(json.dumps(facts, indent=1))
+        return 0
+    print(f"vLLM {facts['version']} ({facts['distribution']}), pinned as {facts['release'] or 'nothing'}")
+    print(f"adapter: {facts['generation']}")
+    for name, value in facts["capabilities"].items():
+        print(f"  {name:<34}{'yes' if value else 'no'}")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from . import check
+
+    if any(size < 1 for size in options.tensor_parallel_size):
+        raise UsageError("--tensor-parallel-size must be 1 or more")
+    return check.check(
+        check.Options(
+            clients=tuple(options.client),
+            device=options.device,
+            tensor_parallel_sizes=tuple(options.tensor_parallel_size),
+            keyword=options.keyword,
+            evidence=options.evidence,
+            update_snapshots=options.update_snapshots,
+            jobs=options.jobs,
+            as_json=options.json,
+        )
+    )

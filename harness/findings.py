@@ -1,0 +1,56 @@
+"""What broke, as data a person can act on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One broken promise.
+
+    ``expected`` and ``got`` are short texts with the values in them; ``cause`` is the likely one, with where
+    in vLLM it was seen if that is known; ``advice`` says what to do.
+    """
+
+    expected: str
+    got: str
+    cause: str
+    advice: str
+
+    def explain(self) -> str:
+        """The finding as lines for a terminal."""
+        return "\n".join(
+            f"{label:<9} {_indent(text)}"
+            for label, text in (
+                ("expected", self.expected),
+                ("got", self.got),
+                ("cause", self.cause),
+                ("to do", self.advice),
+            )
+        )
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+class BrokenPromiseError(AssertionError):
+    """Raised by a case; carries its finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.explain())
+        self.finding = finding
+
+
+def expect(condition: bool, *, expected: str, got: str, cause: str, advice: str) -> None:
+    """Raise a finding unless a condition holds.
+
+    Raises:
+        BrokenPromiseError: it does not.
+    """
+    if not condition:
+        raise BrokenPromiseError(Finding(expected=expected, got=got, cause=cause, advice=advice))
+
+
+def _indent(text: str) -> str:
+    return text.replace("\n", "\n" + " " * 10)

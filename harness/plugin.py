@@ -1,0 +1,240 @@
+"""The pytest plugin that the cases run under: engines shared by group, findings, known faults, snapshots."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from . import known_faults, snapshots
+from .collector import Collector, case_id
+from .errors import CaptureError, NotApplicableError
+from .findings import BrokenPromiseError, Finding, expect
+from .remote import RemoteEngine
+from .run import Run
+from .structure import JSON, difference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from .clients.contract import Sample
+    from .settings import Group
+
+RUN = pytest.StashKey[Run]()
+ENGINES = pytest.StashKey[list[dict[str, Any]]]()
+REFERENCE_TIMEOUT = 180.0
+
+
+class SharedEngine(RemoteEngine):
+    """One group's engine, and the capture that its cases share."""
+
+    def __init__(self, group: Group, run: Run) -> None:
+        super().__init__(
+            group.client, run.spec(group), log=run.logs / f"{group.name}.log", variables=run.variables
+        )
+        self.group = group
+        self._captured: list[Sample] | None = None
+        self.left_behind: list[int] | None = None
+
+    def shared_capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        """All prompts in one call, captured once."""
+        if self._captured is None:
+            self._captured = self.capture(prompts)
+        return self._captured
+
+    def offer(self, method: str) -> None:
+        """Raise `NotApplicableError` if the client's engine has no such method."""
+        if not self.ask("offers", method, timeout=30.0):
+            raise NotApplicableError(f"client {self.group.client} does not expose {method}()")
+
+    def close(self) -> list[int]:
+        if self.left_behind is None:
+            self.left_behind = super().close()
+        return self.left_behind
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--harness-run", metavar="FILE", help="what this run is about, written by `harness check`")
+    parser.addoption("--harness-lifeline", type=int, metavar="FD", help="closes when `harness check` is gone")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ends_engine: leaves the engine unusable, so it runs last on it")
+    given = config.getoption("--harness-run")
+    if given is None:
+        raise pytest.UsageError("the cases are run by `harness check`, which says what they run on")
+    config.stash[RUN] = Run.read(Path(given))
+    config.stash[ENGINES] = []
+    if not hasattr(config, "workerinput"):  # With xdist, the process that collects the reports.
+        work = Path(config.stash[RUN].work)
+        config.pluginmanager.register(Collector(work / "results.json", config.stash[ENGINES]))
+        threading.Thread(
+            target=_follow_parent, args=(config.getoption("--harness-lifeline"),), daemon=True
+        ).start()
+
+
+def _follow_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)  # Nothing is ever written: this returns when `harness check` is gone.
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine" in metafunc.fixturenames:
+        groups = metafunc.config.stash[RUN].groups
+        metafunc.parametrize(
+            "engine",
+            [pytest.param(group, id=group.name, marks=pytest.mark.xdist_group(group.name)) for group in groups],
+            indirect=True,
+            scope="session",
+        )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    run = config.stash[RUN]
+    order = {group.name: number for number, group in enumerate(run.groups)}
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        mark = item.get_closest_marker("xdist_group")
+        return order.get(mark.args[0], len(order)) if mark else len(order), item.get_closest_marker("ends_engine") is not None
+
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("no engine"))
+        fault = known_faults.of_case(run.release, run.device, case_id(item.nodeid))
+        if fault is not None:
+            item.add_marker(pytest.mark.xfail(strict=True, raises=BrokenPromiseError, reason=fault.cause))
+    items.sort(key=place)
+
+
+@pytest.fixture(scope="session")
+def run(pytestconfig: pytest.Config) -> Run:
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest, run: Run, pytestconfig: pytest.Config) -> Iterator[SharedEngine]:
+    """The open engine of one group."""
+    group = cast("Group", request.param)
+    shared = SharedEngine(group, run)
+    try:
+        shared.open()
+        yield shared
+    finally:
+        left = shared.close()
+        pytestconfig.stash[ENGINES].append(
+            {
+                "group": group.name,
+                "spec": asdict(shared.spec),
+                "timings": shared.timings,
+                "left_behind": left,
+            }
+        )
+
+
+@pytest.fixture(scope="session")
+def prompts(run: Run) -> list[list[int]]:
+    loaded: list[list[int]] = json.loads((Path(run.work) / "prompts.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+@pytest.fixture(scope="session")
+def reference(run: Run) -> dict[str, Any]:
+    """Hugging Face's states, ``{"<prompt>.<layer>": [n, hidden_size]}``, float32."""
+    from safetensors.torch import load_file
+
+    path = Path(run.work) / "reference.safetensors"
+    failed = path.with_suffix(".failed")
+    deadline = time.monotonic() + REFERENCE_TIMEOUT
+    while not path.exists():
+        if failed.exists():
+            raise CaptureError(f"the Hugging Face reference failed:\n{failed.read_text(encoding='utf-8')}")
+        if time.monotonic() > deadline:
+            raise CaptureError(f"no Hugging Face reference after {REFERENCE_TIMEOUT:g} s")
+        time.sleep(0.05)
+    loaded: dict[str, Any] = load_file(str(path))
+    return loaded
+
+
+@pytest.fixture
+def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable[..., None]:
+    """``matches(structure, cause=..., advice=...)``: equal to this release's snapshot, or a finding."""
+    folder = Path(run.snapshots)
+    release_snapshot = snapshot.use_extension(snapshots.in_folder(folder))
+
+    def match(structure: JSON, *, cause: str, advice: str) -> None:
+        stored = snapshots.stored(folder, request.path.stem, request.node.name)
+        if release_snapshot == structure:
+            return
+        if stored is None:
+            expect(
+                False,
+                expected=f"a snapshot of {request.node.name} in {folder.name}/{request.path.stem}.json",
+                got="there is none",
+                cause="a new release, a new case, or a vLLM that is not pinned",
+                advice="run `harness check --update-snapshots`, read the new file, and commit it",
+            )
+        expect(
+            False,
+            expected=f"the structure in {folder.name}/{request.path.stem}.json",
+            got="\n".join(difference(stored, structure)),
+            cause=cause,
+            advice=advice,
+        )
+
+    return match
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, NotApplicableError):
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), item.location[1] or 0, f"not applicable: {error}")
+        report.user_properties.append(("not-applicable", str(error)))
+    elif report.failed or hasattr(report, "wasxfail"):
+        finding = _finding(item, error, report)
+        report.user_properties.append(("finding", json.dumps(finding.as_dict())))
+    return report
+
+
+def _finding(item: pytest.Item, error: BaseException | None, report: pytest.TestReport) -> Finding:
+    if isinstance(error, BrokenPromiseError):
+        return error.finding
+    promise = ((getattr(item, "obj", None).__doc__ or "").strip().splitlines() or [item.name])[0]
+    if error is None:
+        return Finding(
+            expected="this case to fail: it is listed as a known upstream fault",
+            got="it passed",
+            cause="the fault is gone, or this build does not have it",
+            advice="remove the entry from harness/known_faults.toml",
+        )
+    if isinstance(error, CaptureError):
+        what = "the engine to open" if report.when == "setup" else promise
+        return Finding(
+            expected=what,
+            got=f"{type(error).__name__}: {error}",
+            cause="the client raised where it should not have; see the engine's log for vLLM's own words",
+            advice="read the log that the evidence names; `harness diff` shows what changed in this release",
+        )
+    return Finding(
+        expected=promise,
+        got=f"{type(error).__name__}: {error}",
+        cause="the case itself failed",
+        advice="run it alone: harness check -k " + item.name.partition("[")[0],
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["harness_engines"] = session.config.stash[ENGINES]

@@ -1,0 +1,108 @@
+"""Evidence as people read it: a terminal summary, and a step summary for GitHub."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .evidence import BROKEN
+from .findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .evidence import CaseResult, Evidence
+
+_COLUMNS = ("passed", "failed", "error", "skipped", "known-fault", "not-applicable")
+
+
+def _group(case: CaseResult) -> str:
+    """``test_reply.py::test_x[executor-mp-tp2-...]`` belongs to the case file ``reply``."""
+    return case.id.partition("::")[0].removeprefix("test_").removesuffix(".py")
+
+
+def table(cases: Iterable[CaseResult]) -> list[list[str]]:
+    """A row a case file, a column an outcome that occurs; the first row is the heading."""
+    counted: dict[str, dict[str, int]] = {}
+    for case in cases:
+        row = counted.setdefault(_group(case), {})
+        row[case.outcome] = row.get(case.outcome, 0) + 1
+    columns = [column for column in _COLUMNS if any(column in row for row in counted.values())]
+    return [
+        ["cases", *columns],
+        *([name, *(str(row.get(column, "")) for column in columns)] for name, row in sorted(counted.items())),
+    ]
+
+
+def findings(cases: Iterable[CaseResult]) -> list[tuple[Finding, list[str]]]:
+    """The distinct findings, each with the cases that made it: one fault often breaks many."""
+    merged: dict[Finding, list[str]] = {}
+    for case in cases:
+        if case.outcome in BROKEN:
+            finding = (
+                Finding(**case.finding)
+                if case.finding
+                else Finding(
+                    expected="the case to run",
+                    got=f"skipped: {case.reason}",
+                    cause="a case may be not applicable, but not skipped",
+                    advice="raise NotApplicableError with the reason, or make the case run",
+                )
+            )
+            merged.setdefault(finding, []).append(case.id)
+    return list(merged.items())
+
+
+def terminal(record: Evidence, path: Path) -> None:
+    """Print the summary of a run."""
+    rows = table(record.cases)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    print()
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        print("  ".join(cells).rstrip())
+    for number, (finding, ids) in enumerate(findings(record.cases), 1):
+        print(f"\nfinding {number}: {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else ""))
+        print(textwrap.indent(finding.explain(), "  "))
+    known = sorted({case.reason for case in record.cases if case.outcome == "known-fault"})
+    for reason in known:
+        print(f"\nknown upstream fault: {reason}")
+    boots = ", ".join(
+        f"{engine.group} {engine.timings['boot']:.1f} s" for engine in record.engines if "boot" in engine.timings
+    )
+    print(f"\nengines: {boots or 'none came up'}")
+    print(f"evidence: {path}")
+    print(f"{record.verdict}: {_sentence(record)} in {record.seconds:.0f} s")
+
+
+def _sentence(record: Evidence) -> str:
+    counts = record.counts()
+    return ", ".join(f"{counts[name]} {name}" for name in _COLUMNS if name in counts) or "no case ran"
+
+
+def step_summary(record: Evidence) -> None:
+    """Append Markdown to ``$GITHUB_STEP_SUMMARY``, where GitHub shows it."""
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if target:
+        with Path(target).open("a", encoding="utf-8") as file:
+            file.write(markdown(record))
+
+
+def markdown(record: Evidence) -> str:
+    """The run as Markdown."""
+    facts = record.environment
+    lines = [
+        f"## vLLM {facts['version']} ({facts['distribution']}, {record.settings['device']}): {record.verdict}",
+        "",
+        f"{_sentence(record)} in {record.seconds:.0f} s. Generation: {facts['generation']}.",
+        "",
+    ]
+    heading, *rows = table(record.cases)
+    lines += [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    for finding, ids in findings(record.cases):
+        lines += ["", f"### {ids[0]}", *([f"and {len(ids) - 1} more", ""] if len(ids) > 1 else [])]
+        lines += ["```", finding.explain(), "```"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,60 @@
+"""What one run of the suite is about, handed to every pytest process as a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .clients.contract import EngineSpec
+from .settings import Group, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The engines to open and what they share.
+
+    ``layers`` is deliberately unsorted, and holds the first, middle and last: states must come back under the
+    layer they were asked for, not in the order in which the model computes them.
+    """
+
+    release: str
+    device: str
+    dtype: str
+    groups: tuple[Group, ...]
+    layers: tuple[int, ...]
+    checkpoint: str
+    work: str
+    snapshots: str
+    variables: Mapping[str, str]
+
+    def spec(self, group: Group) -> EngineSpec:
+        """What a group's engine is opened with."""
+        return EngineSpec(
+            model=self.checkpoint,
+            layers=self.layers,
+            tensor_parallel_size=group.setting.tensor_parallel_size,
+            executor_backend=group.setting.executor_backend,
+            engine_core_process=group.setting.engine_core_process,
+            device=self.device,
+            dtype=self.dtype,
+        )
+
+    @property
+    def logs(self) -> Path:
+        return Path(self.work) / "logs"
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Run:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        groups = tuple(
+            Group(client=group["client"], setting=Setting(**group["setting"])) for group in data.pop("groups")
+        )
+        return cls(groups=groups, layers=tuple(data.pop("layers")), **data)

@@ -1,0 +1,74 @@
+"""The engine settings the suite opens, and which client opens which: every distinct one is a boot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .clients.contract import Client, ExecutorBackend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One way to run the engine."""
+
+    name: str
+    executor_backend: ExecutorBackend
+    tensor_parallel_size: int = 1
+    engine_core_process: bool = False
+
+
+UNI = Setting(name="uni-tp1", executor_backend="uni")
+MP = Setting(name="mp-tp1", executor_backend="mp")
+MP_TP2 = Setting(name="mp-tp2", executor_backend="mp", tensor_parallel_size=2)
+CORE = Setting(name="core-tp1", executor_backend="uni", engine_core_process=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A client under one setting: one engine, shared by all its cases."""
+
+    client: str
+    setting: Setting
+
+    @property
+    def name(self) -> str:
+        return f"{self.client}-{self.setting.name}"
+
+
+# Where the two clients would boot the same thing, one of them does.
+_DEFAULT = (
+    Group(client="executor", setting=MP_TP2),
+    Group(client="llm", setting=MP_TP2),
+    Group(client="executor", setting=MP),
+    Group(client="llm", setting=CORE),
+    Group(client="executor", setting=UNI),
+    Group(client="llm", setting=UNI),
+)
+
+
+def plan(clients: Sequence[tuple[str, Client]], tensor_parallel_sizes: Sequence[int]) -> list[Group]:
+    """The engines to boot, slowest first.
+
+    Args:
+        clients: names with what they mean; empty for the in-house ones.
+        tensor_parallel_sizes: limit to these; empty for all that the suite has. A size without a setting of
+            its own (4, 8) gets the multiprocess one.
+    """
+    groups = list(_DEFAULT)
+    if clients:
+        groups = [
+            Group(client=name, setting=setting) for name, _client in clients for setting in (MP_TP2, MP, CORE, UNI)
+        ]
+    if tensor_parallel_sizes:
+        wanted = set(tensor_parallel_sizes)
+        known = {group.setting.tensor_parallel_size for group in groups}
+        names = list(dict.fromkeys(group.client for group in groups))
+        groups = [group for group in groups if group.setting.tensor_parallel_size in wanted]
+        for size in sorted(wanted - known):
+            setting = Setting(name=f"mp-tp{size}", executor_backend="mp", tensor_parallel_size=size)
+            groups[:0] = [Group(client=name, setting=setting) for name in names]
+    return groups

@@ -1,0 +1,88 @@
+# /// script
+# dependencies = ["nox[uv]>=2026.1", "filelock>=3.16", "packaging>=24.0"]
+# ///
+"""Sessions: one a pinned vLLM release, and the project's own tests. Arguments after ``--`` reach ``harness check``.
+
+nox makes the small environments; a release's environment is made by ``harness.environments``, so that ``harness``
+itself can make it too, outside nox.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import environments, releases
+from harness.errors import HarnessError
+
+nox.needs_version = ">=2026.1"
+nox.options.default_venv_backend = "uv"
+nox.options.sessions = ["tests", "lint"]
+nox.options.reuse_venv = "yes"
+
+# What CI and a developer run: the two that users' cards name, and the newest.
+EVERYDAY = ("0.15.1", "0.16.0")
+RELEASES = [release.version for release in releases.with_build("cpu")]
+NEWEST = RELEASES[-1]
+
+
+def _conformance(session: nox.Session, version: str) -> None:
+    try:
+        environment = environments.ensure(releases.find(version).build("cpu"))
+    except HarnessError as error:
+        if version in RELEASES:
+            session.error(str(error))
+        # Nothing else was asked for: the exit code of the harness is the answer.
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    session.run(
+        *(str(environment.python), "-m", "harness", "check"),
+        *session.posargs,
+        external=True,
+        env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
+    )
+
+
+def _define(version: str) -> None:
+    @nox.session(name=f"conformance-{version}", venv_backend="none", tags=["conformance"])
+    def conformance_of_release(session: nox.Session) -> None:
+        _conformance(session, version)
+
+    here = version in RELEASES
+    conformance_of_release.__doc__ = f"The suite on vLLM {version}{'' if here else ': has no CPU build, says why'}."
+
+
+for _release in releases.load():
+    _define(_release.version)
+
+
+@nox.session(venv_backend="none", requires=[f"conformance-{version}" for version in (*EVERYDAY, NEWEST)])
+def conformance(session: nox.Session) -> None:
+    """The suite on 0.15.1, 0.16.0 and the newest release."""
+
+
+@nox.session(venv_backend="none", requires=[f"conformance-{version}" for version in RELEASES])
+def conformance_all(session: nox.Session) -> None:
+    """The suite on every pinned release."""
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The harness's own tests: no vLLM, no torch."""
+    project = nox.project.load_toml("pyproject.toml")
+    session.install("-e", ".", *nox.project.dependency_groups(project, "tests"))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff, its formatter, and mypy in strict mode."""
+    project = nox.project.load_toml("pyproject.toml")
+    session.install("-e", ".", *nox.project.dependency_groups(project, "lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
