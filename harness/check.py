@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__, adapters, capabilities, clients, evidence, processes, releases, settings, surface
-from .errors import EnvironmentUnusableError, UsageError
+from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .prompts import prompts
 from .run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from .releases import Device
+    from .releases import Build, Device
     from .settings import Group
 
 INTERRUPTED = 130
@@ -99,10 +99,15 @@ def _record_digest(distribution: str) -> str | None:
     return hashlib.sha256(record.encode()).hexdigest() if record else None
 
 
-def jobs(groups: int, wanted: int | None) -> int:
-    """How many engine groups run side by side: as many as there are cores and memory for."""
+def jobs(groups: int, wanted: int | None, variables: Mapping[str, str]) -> int:
+    """How many engine groups run side by side: as many as there are cores and memory for.
+
+    One where workers are bound to cores by number: two engines would spin on the same ones.
+    """
     if wanted is not None:
         return max(1, min(wanted, groups))
+    if "|" in variables.get("VLLM_CPU_OMP_THREADS_BIND", ""):
+        return 1
     return max(1, min(len(os.sched_getaffinity(0)), _available_memory() // MEMORY_PER_GROUP, groups))
 
 
@@ -145,7 +150,7 @@ def check(options: Options) -> int:
         started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
     with _work_folder(results.parent / "logs") as work:
-        run = _prepare(work, release, options, groups, dict(build.environment) if build else {})
+        run = _prepare(work, release, options, groups, build)
         _say(options, f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}")
         _say(options, f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
         code = _run_cases(run, options, record, results.with_name("junit.xml"))
@@ -182,7 +187,7 @@ def _work_folder(logs: Path) -> Iterator[Path]:
 
 
 def _prepare(
-    work: Path, release: str, options: Options, groups: Sequence[Group], variables: dict[str, str]
+    work: Path, release: str, options: Options, groups: Sequence[Group], build: Build | None
 ) -> Run:
     from .models import deepseek_v2
 
@@ -196,11 +201,23 @@ def _prepare(
         checkpoint=str(checkpoint),
         work=str(work),
         snapshots=str(suite() / "snapshots" / release),
-        variables=variables,
+        variables=build.environment if build else {},
+        repair=_repair(build),
     )
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
+
+
+def _repair(build: Build | None) -> dict[str, Any]:
+    """The fields of `EngineSpec` that a build's repair sets."""
+    if build is None or build.repair is None:
+        return {}
+    repair = build.repair
+    return {
+        **({"extra_arguments": dict(repair.engine_arguments)} if repair.engine_arguments else {}),
+        **({"extension": repair.extension} if repair.extension else {}),
+    }
 
 
 def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int:
@@ -209,13 +226,13 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     lifeline, ours = os.pipe()
     command = [
         *(sys.executable, "-m", "pytest", "-c", str(folder / "pytest.toml"), f"--rootdir={folder}", str(folder)),
+        # Not whatever else is installed beside vLLM.
+        *("--disable-plugin-autoload", "-p", "xdist", "-p", "pytest_timeout", "-p", "syrupy"),
         *("-p", "harness.plugin", "-p", "no:cacheprovider", f"--harness-run={Path(run.work) / 'run.json'}"),
         *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
         *("-v", "--tb=no", "--no-header", "--no-summary"),
-        # Not whatever else is installed beside vLLM.
-        *("--disable-plugin-autoload", "-p", "xdist", "-p", "syrupy", "-p", "pytest_timeout"),
     ]
-    count = jobs(len(run.groups), options.jobs)
+    count = jobs(len(run.groups), options.jobs, run.variables)
     if count > 1:
         command += ["-n", str(count), "--dist", "loadgroup"]
     if options.keyword:
@@ -241,10 +258,11 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         reference.wait()
     record.seconds = round(time.monotonic() - start, 1)
     results = Path(run.work) / "results.json"
-    if results.exists():
-        loaded = json.loads(results.read_text(encoding="utf-8"))
-        record.engines = [EngineResult(**engine) for engine in loaded["engines"]]
-        record.cases = [CaseResult(**case) for case in loaded["cases"]]
+    if not results.exists():
+        raise HarnessError(f"pytest ended with status {status} and kept no results; what it said is above")
+    loaded = json.loads(results.read_text(encoding="utf-8"))
+    record.engines = [EngineResult(**engine) for engine in loaded["engines"]]
+    record.cases = [CaseResult(**case) for case in loaded["cases"]]
     return _exit_code(status, record, options)
 
 
@@ -268,7 +286,7 @@ def _exit_code(status: int, record: Evidence, options: Options) -> int:
     if status == _PYTEST_NO_TESTS:
         raise UsageError(f"-k {options.keyword!r} selects no case")
     if status not in (0, 1):
-        raise EnvironmentUnusableError("pytest could not run the cases; its own message is above")
+        raise HarnessError(f"pytest could not run the cases (status {status}); what it said is above")
     if status == 1 and record.verdict == "conforms":
         # An unused snapshot fails the session and no case.
         record.interrupted = True

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from .worker import EXTENSION
-
 if TYPE_CHECKING:
     from .clients.contract import EngineSpec
 
@@ -33,8 +31,9 @@ def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
         "enable_chunked_prefill": spec.enable_chunked_prefill,
         "async_scheduling": False,
         "trust_remote_code": spec.trust_remote_code,
-        "worker_extension_cls": EXTENSION,
+        "worker_extension_cls": spec.extension,
         "disable_log_stats": True,
+        **spec.extra_arguments,
     }
     if spec.num_kv_blocks is not None:
         arguments["num_gpu_blocks_override"] = spec.num_kv_blocks

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import filelock
+from packaging.version import Version
 
 from . import releases
 from .errors import EnvironmentUnusableError
@@ -103,6 +104,12 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
         raise EnvironmentUnusableError(
             f"{build.requirement} needs Python {build.python}, and this is {platform.python_version()}. "
             f"Run nox or harness with a Python in that range."
+        )
+    here = platform.libc_ver()[1]
+    if build.glibc is not None and Version(here or "0") < Version(build.glibc):
+        raise EnvironmentUnusableError(
+            f"{build.requirement} needs glibc {build.glibc}, and this machine has {here or 'another C library'}. "
+            f"Run it on a newer system (Debian 13, Ubuntu 24.04), or use a neighbouring release."
         )
     path = root() / (name or (build.release if build.device == "cpu" else f"{build.release}-{build.device}"))
     wanted = fingerprint(build, requirements)

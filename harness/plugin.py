@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("no engine"))
         fault = known_faults.of_case(run.release, run.device, case_id(item.nodeid))
         if fault is not None:
-            item.add_marker(pytest.mark.xfail(strict=True, raises=BrokenPromiseError, reason=fault.cause))
+            item.add_marker(pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause))
     items.sort(key=place)
 
 

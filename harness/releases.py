@@ -29,6 +29,18 @@ class Override:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Repair:
+    """How the suite goes on past a fault of a build, so that the rest can be checked.
+
+    One engine always runs without it, and the known faults say what must fail there.
+    """
+
+    why: str
+    engine_arguments: Mapping[str, Any]
+    extension: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Build:
     """One release as it is installed for one kind of device."""
 
@@ -41,6 +53,8 @@ class Build:
     python: SpecifierSet
     overrides: tuple[Override, ...]
     environment: Mapping[str, str]
+    glibc: str | None
+    repair: Repair | None
 
     @property
     def requirement(self) -> str:
@@ -87,6 +101,14 @@ def _overrides(torch: str, drop: list[dict[str, str]], extra: list[dict[str, str
     )
 
 
+def _repair(row: dict[str, Any]) -> Repair:
+    return Repair(
+        why=row["why"],
+        engine_arguments=row.get("engine_arguments", {}),
+        extension=row.get("extension", ""),
+    )
+
+
 def _parse(row: dict[str, Any], defaults: dict[str, Any]) -> Release:
     builds: dict[Device, Build] = {}
     missing: dict[Device, str] = {}
@@ -114,6 +136,8 @@ def _parse(row: dict[str, Any], defaults: dict[str, Any]) -> Release:
                 **defaults[device]["environment"],
                 **entry.get("environment", {}),
             },
+            glibc=entry.get("glibc"),
+            repair=_repair(entry["repair"]) if "repair" in entry else None,
         )
     return Release(version=row["version"], builds=builds, missing=missing)
 

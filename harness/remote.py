@@ -65,6 +65,7 @@ class RemoteEngine:
         os.close(self._lifeline_read)
         self.pid = self._process.pid
         self.closed = False
+        self._segments: set[str] = set()
         # For whoever has to end this session if we cannot.
         self._mark = log.with_name(f"{self.pid}.pid")
         self._mark.touch()
@@ -77,6 +78,7 @@ class RemoteEngine:
         """
         try:
             self.timings.update(self.ask("open", self.spec, timeout=timeout))
+            self._note_segments()
         except BaseException:
             self.close()
             raise
@@ -138,8 +140,7 @@ class RemoteEngine:
         """
         if self.closed:
             return []
-        # vLLM's CPU communicator leaves its segments even when it ends in order (csrc/cpu/shm.cpp, 0.32.0).
-        mapped = processes.segments(processes.of_session(self.pid))
+        self._note_segments()
         if self._process.poll() is None:
             with contextlib.suppress(EOFError, OSError):
                 self._connection.send_bytes(pickle.dumps(("close", (), {})))
@@ -148,10 +149,14 @@ class RemoteEngine:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self._process.wait(5.0)
             self._settle()
-        left = self.end()
-        for path in mapped:
-            Path(path).unlink(missing_ok=True)
-        return left
+        return self.end()
+
+    def _note_segments(self) -> None:
+        """Remember what the session has mapped: a worker that dies later cannot tell.
+
+        vLLM's CPU communicator leaves its segments even when it ends in order (csrc/cpu/shm.cpp, 0.32.0).
+        """
+        self._segments |= processes.segments(processes.of_session(self.pid))
 
     def _settle(self, patience: float = 3.0) -> None:
         """Processes that were told to end get a moment: what counts as left behind is what stays."""
@@ -165,6 +170,8 @@ class RemoteEngine:
             return []
         self.closed = True
         left = processes.end_session(self.pid)
+        for path in self._segments:
+            Path(path).unlink(missing_ok=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5.0)
         self._connection.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .clients.contract import EngineSpec
-from .settings import Group, Setting
+from .settings import UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +31,13 @@ class Run:
     work: str
     snapshots: str
     variables: Mapping[str, str]
+    repair: Mapping[str, Any]
 
     def spec(self, group: Group) -> EngineSpec:
-        """What a group's engine is opened with."""
+        """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
+        repair: Mapping[str, Any] = {} if group == UNREPAIRED else self.repair
         return EngineSpec(
+            **repair,
             model=self.checkpoint,
             layers=self.layers,
             tensor_parallel_size=group.setting.tensor_parallel_size,

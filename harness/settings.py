@@ -49,6 +49,9 @@ _DEFAULT = (
     Group(client="llm", setting=UNI),
 )
 
+# Always opened as the release comes: the cheapest engine.
+UNREPAIRED = Group(client="executor", setting=UNI)
+
 
 def plan(clients: Sequence[tuple[str, Client]], tensor_parallel_sizes: Sequence[int]) -> list[Group]:
     """The engines to boot, slowest first.

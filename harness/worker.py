@@ -16,8 +16,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-EXTENSION = f"{__name__}.CaptureExtension"
-
 
 @dataclass
 class Recording:

@@ -6,7 +6,7 @@ Nothing here imports vllm or torch, so a bad spec is refused before a second is 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -31,6 +31,7 @@ class EngineSpec:
 
     ``layers`` are outputs of decoder layers, 0-based, in the order the samples give them.
     ``timeout`` bounds every reply of a worker, in seconds; booting is bounded by whoever opens.
+    ``extra_arguments`` are vLLM engine arguments that only one build needs (see `releases.Repair`).
     """
 
     model: str
@@ -48,6 +49,8 @@ class EngineSpec:
     enable_chunked_prefill: bool = False
     num_kv_blocks: int | None = None
     trust_remote_code: bool = False
+    extension: str = "harness.worker.CaptureExtension"
+    extra_arguments: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = 60.0
 
 

@@ -1,7 +1,8 @@
 """A tiny DeepseekV2 whose dimensions run on every pinned CPU release.
 
 kv_lora_rank 512 and qk_rope_head_dim 64 are the only MLA dimensions that attention backends take
-(head size 576). Rotary scaling is set, as in every published DeepSeek and Kimi checkpoint: without it
+(head size 576). The CPU kernels for grouped experts want twice the moe_intermediate_size of a rank to be a
+multiple of 64 (0.17.1, csrc/cpu): 64 at TP=2. Rotary scaling is set, as in every published DeepSeek and Kimi checkpoint: without it
 vLLM's CPU rotary kernel is wrong at every position but the first (seen on 0.16.0 and 0.32.0).
 """
 
@@ -27,7 +28,7 @@ CONFIG: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": HIDDEN_SIZE,
     "intermediate_size": 64,
-    "moe_intermediate_size": 32,
+    "moe_intermediate_size": 64,
     "num_hidden_layers": NUM_LAYERS,
     "num_attention_heads": 2,
     "num_key_value_heads": 2,
@@ -56,8 +57,8 @@ CONFIG: dict[str, Any] = {
         "rope_type": "yarn",
         "factor": 1.0,
         "original_max_position_embeddings": MAX_MODEL_LEN,
-        "beta_fast": 32,
-        "beta_slow": 1,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
         "mscale": 1.0,
         "mscale_all_dim": 1.0,
     },
@@ -114,7 +115,7 @@ def _weights(seed: int) -> dict[str, torch.Tensor]:
 
 
 def write(folder: Path, *, seed: int = 0) -> Path:
-    """Write ``config.json`` and ``model.safetensors`` (750k parameters, float32, 3 MB) into a folder."""
+    """Write ``config.json`` and ``model.safetensors`` (850k parameters, float32, 3 MB) into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
     save_file(_weights(seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
