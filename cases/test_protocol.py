@@ -28,7 +28,12 @@ def test_steps(
     """Three prompts, a step each, the second phase left out of the first ``skip`` steps."""
     engine.offer("steps")
     before = engine.shared_capture(prompts)
-    matches(engine.call("steps", prompts[:3], skip=skip), cause=CAUSE, advice=ADVICE)
+    steps = engine.call("steps", prompts[:3], skip=skip)
+    matches(
+        [f"execute_model: {step['execute_model']}; sample_tokens: {step['sample_tokens']}" for step in steps],
+        cause=CAUSE,
+        advice=ADVICE,
+    )
     # The engine must be sound again afterwards: a half-done step may not leak into the next capture.
     after = engine.capture(prompts)
     for number, (one, other) in enumerate(zip(before, after, strict=True)):

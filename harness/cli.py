@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from . import __version__
 from .errors import HarnessError, UsageError
@@ -83,17 +84,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     command = {"releases": _releases, "environment": _environment, "probe": _probe, "check": _check}[options.command]
+    # A background job inherits an ignored SIGINT, and SIGTERM would leave the engines to themselves.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         return command(options)
     except HarnessError as error:
         print(f"harness {options.command}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"harness {options.command}: interrupted", file=sys.stderr)
+        print(f"harness {options.command}: interrupted; nothing was left running", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _releases(options: argparse.Namespace) -> int:

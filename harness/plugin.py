@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 RUN = pytest.StashKey[Run]()
 ENGINES = pytest.StashKey[list[dict[str, Any]]]()
 REFERENCE_TIMEOUT = 180.0
+# How long a run may take to end once nobody waits for it.
+GONE_SECONDS = 40.0
 
 
 class SharedEngine(RemoteEngine):
@@ -75,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # With xdist, the process that collects the reports.
         work = Path(config.stash[RUN].work)
         config.pluginmanager.register(Collector(work / "results.json", config.stash[ENGINES]))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job inherits it ignored.
         threading.Thread(
             target=_follow_parent, args=(config.getoption("--harness-lifeline"),), daemon=True
         ).start()
@@ -83,6 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _follow_parent(lifeline: int) -> None:
     os.read(lifeline, 1)  # Nothing is ever written: this returns when `harness check` is gone.
     os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(GONE_SECONDS)
+    os.killpg(0, signal.SIGKILL)  # The hosts are in sessions of their own, and follow.
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -49,8 +49,8 @@ _DEFAULT = (
     Group(client="llm", setting=UNI),
 )
 
-# Always opened as the release comes: the cheapest engine.
-UNREPAIRED = Group(client="executor", setting=UNI)
+# Always opened as the release comes: cheap, and as users boot it.
+UNREPAIRED = Group(client="llm", setting=UNI)
 
 
 def plan(clients: Sequence[tuple[str, Client]], tensor_parallel_sizes: Sequence[int]) -> list[Group]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
@@ -196,10 +197,33 @@ def _function(function: griffe.Function, name: str, place: str) -> Entry:
 
 def _fields(cls: griffe.Class) -> tuple[str, ...]:
     return tuple(
-        name if member.value is None else f"{name}={member.value}"
+        name if member.value is None else f"{name}={_default(str(member.value))}"
         for name, member in cls.members.items()
-        if isinstance(member, griffe.Attribute) and member.annotation is not None and not name.startswith("_")
+        if isinstance(member, griffe.Attribute)
+        and member.annotation is not None
+        and not str(member.annotation).startswith("ClassVar")
+        and "property" not in member.labels
+        and not name.startswith("_")
     )
+
+
+def _default(value: str) -> str:
+    """A field's default without the call around it.
+
+    ``4``, ``field(default=4)`` and ``Field(default=4, ge=0)`` are the same to who constructs the class; vLLM
+    went from one to the other release by release, and the snapshots should tell of what changed.
+    """
+    call = ast.parse(value, mode="eval").body
+    if not (isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in ("field", "Field")):
+        return value
+    named = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    if call.args:
+        return ast.unparse(call.args[0])
+    if "default" in named:
+        return named["default"]
+    if "default_factory" in named:
+        return f"{named['default_factory']}()"
+    return "set later" if named.get("init") == "False" else value
 
 
 def describe(surface: Mapping[str, Entry]) -> dict[str, Any]:
