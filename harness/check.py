@@ -254,6 +254,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         status = _wait(cases)
     finally:
         os.close(ours)
+        processes.end_session(cases.pid)
         reference.kill()
         reference.wait()
     record.seconds = round(time.monotonic() - start, 1)

@@ -7,6 +7,7 @@ that is killed cannot unlink its own, and Python's resource tracker dies with th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SEGMENT = re.compile(r"\s(/dev/shm/\S+)")
+# address, permissions, offset, device, inode, path
+_SEGMENT = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
 
 
 def _session_of(pid: int) -> int | None:
@@ -51,15 +53,23 @@ def wait_ended(pids: Iterable[int], patience: float) -> None:
             time.sleep(0.02)
 
 
-def segments(pids: list[int]) -> set[str]:
-    """The files in /dev/shm that these processes have mapped."""
-    found: set[str] = set()
+def segments(pids: Iterable[int]) -> set[str]:
+    """The files in /dev/shm that these processes have mapped.
+
+    By inode: a semaphore is mapped under a temporary name and linked to its own afterwards.
+    """
+    mapped: set[int] = set()
     for pid in pids:
         try:
             maps = Path(f"/proc/{pid}/maps").read_text()
         except OSError:
             continue
-        found.update(_SEGMENT.findall(maps))
+        mapped.update(map(int, _SEGMENT.findall(maps)))
+    found = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir("/dev/shm"):  # noqa: S108 - where shared memory lives, not a temporary file.
+            if entry.inode() in mapped:
+                found.add(entry.path)
     return found
 
 
@@ -74,14 +84,26 @@ def end_session(session: int, *, spare: int | None = None, patience: float = 5.0
     Returns:
         The processes that had to be killed, empty if the session had ended by itself.
     """
-    left = [pid for pid in of_session(session) if pid != spare]
-    mapped = segments(left if spare is None else [*left, spare])
-    for pid in left:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    wait_ended(left, patience)
+    killed: list[int] = []
+    mapped: set[str] = set()
+    for _round in range(5):  # Again, for what was started while we looked.
+        left = [pid for pid in of_session(session) if pid != spare]
+        if not left:
+            break
+        # Stopped first, so that none makes a segment after its maps were read.
+        _signal(left, signal.SIGSTOP)
+        mapped |= segments(left)
+        _signal(left, signal.SIGKILL)
+        wait_ended(left, patience)
+        killed += [pid for pid in left if pid not in killed]
+    if spare is not None:
+        mapped |= segments([spare])
     for path in mapped:
         Path(path).unlink(missing_ok=True)
-    return left
+    return killed
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
