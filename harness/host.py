@@ -24,6 +24,8 @@ from .errors import CAPTURE_ERRORS, CaptureError
 if TYPE_CHECKING:
     from .clients.contract import Client, EngineSpec
 
+NICENESS = 10
+
 
 class Host:
     """One client, and the engine it has open."""
@@ -83,6 +85,9 @@ def main(arguments: list[str]) -> None:
     # ^C goes to the parent, which then closes the engine in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, args=(int(lifeline),), daemon=True).start()
+    # Workers that wait for a call spin (distributed/device_communicators/shm_broadcast.py): not at the cost of
+    # who makes the calls.
+    os.nice(NICENESS)
     connection = Connection(int(calls))
     host = Host(clients.load(name))
     while True:
