@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,8 @@ from harness.errors import CaptureError, CheckpointError
 from harness.findings import expect
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from harness.plugin import SharedEngine
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from harness.plugin import SharedEngine
 
 
-def test_count_shape_and_dtype(
-    engine: SharedEngine, prompts: list[list[int]], matches: Callable[..., None]
-) -> None:
+def test_count_shape_and_dtype(engine: SharedEngine, prompts: list[list[int]], matches: Callable[..., None]) -> None:
     """Every sample holds each requested layer once, ``[n, hidden_size]``, under the id it was asked for."""
     samples = engine.shared_capture(prompts)
     matches(

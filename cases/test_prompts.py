@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from harness.errors import CaptureError, InvalidPromptError
 from harness.findings import expect

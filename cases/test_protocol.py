@@ -22,9 +22,7 @@ ADVICE = "out = execute_model(so); out = sample_tokens(None) if out is None else
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2], ids=["none-skipped", "skipped-once", "skipped-twice"])
-def test_steps(
-    engine: SharedEngine, prompts: list[list[int]], skip: int, matches: Callable[..., None]
-) -> None:
+def test_steps(engine: SharedEngine, prompts: list[list[int]], skip: int, matches: Callable[..., None]) -> None:
     """Three prompts, a step each, the second phase left out of the first ``skip`` steps."""
     engine.offer("steps")
     before = engine.shared_capture(prompts)

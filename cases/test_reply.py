@@ -44,9 +44,7 @@ def test_first_rank(captured: SharedEngine, matches: Callable[..., None]) -> Non
 def test_last_rank(captured: SharedEngine, matches: Callable[..., None]) -> None:
     """With ``unique_reply_rank`` of the last rank, that rank's reply, of the same structure."""
     last = captured.spec.tensor_parallel_size - 1
-    matches(
-        describe(captured.call("rpc", "harness_tensors", unique_reply_rank=last)), cause=CAUSE, advice=ADVICE
-    )
+    matches(describe(captured.call("rpc", "harness_tensors", unique_reply_rank=last)), cause=CAUSE, advice=ADVICE)
 
 
 def test_nothing_captured(captured: SharedEngine, matches: Callable[..., None]) -> None:

@@ -18,9 +18,7 @@ TOLERANCE = 1e-4
 
 
 @pytest.mark.parametrize("layer", range(NUM_LAYERS), ids=lambda layer: f"layer{layer}")
-def test_values(
-    engine: SharedEngine, prompts: list[list[int]], reference: dict[str, Any], layer: int
-) -> None:
+def test_values(engine: SharedEngine, prompts: list[list[int]], reference: dict[str, Any], layer: int) -> None:
     """The residual stream after each decoder layer, before the final norm, is Hugging Face's."""
     samples = engine.shared_capture(prompts)
     for number, sample in enumerate(samples):
@@ -46,9 +44,9 @@ def _cause(samples: list[Any], reference: dict[str, Any], number: int, layer: in
             return f"these are the states of layer {other}: captured {other - layer:+d} layers away"
     for other in range(len(samples)):
         theirs = reference[f"{other}.{layer}"]
-        if other != number and theirs.shape == states.shape:
-            if float((states - theirs).abs().max()) <= TOLERANCE:
-                return f"these are the rows of prompt {other}"
+        same_shape = other != number and theirs.shape == states.shape
+        if same_shape and float((states - theirs).abs().max()) <= TOLERANCE:
+            return f"these are the rows of prompt {other}"
     shifted = reference[f"{number}.{layer}"][:-1]
     if len(shifted) and float((states[1:] - shifted).abs().max()) <= TOLERANCE:
         return "rows are shifted by one"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def test_every_rank_answers_from_its_own_process(engine: SharedEngine) -> None:
-    """One answer a rank, in rank order; under ``mp`` and behind EngineCore, from processes other than the client's."""
+    """One answer a rank, in rank order; under ``mp`` and behind EngineCore, from other processes."""
     engine.offer("identities")
     answers = engine.call("identities")
     size = engine.spec.tensor_parallel_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import hashlib
 import importlib.metadata
 import json
@@ -147,11 +147,14 @@ def check(options: Options) -> int:
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
         },
-        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
     with _work_folder(results.parent / "logs") as work:
         run = _prepare(work, release, options, groups, build)
-        _say(options, f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}")
+        _say(
+            options,
+            f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}",
+        )
         _say(options, f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
         code = _run_cases(run, options, record, results.with_name("junit.xml"))
     evidence.write(results, record)
@@ -186,9 +189,7 @@ def _work_folder(logs: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _prepare(
-    work: Path, release: str, options: Options, groups: Sequence[Group], build: Build | None
-) -> Run:
+def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group], build: Build | None) -> Run:
     from .models import deepseek_v2
 
     checkpoint = deepseek_v2.write(work / "deepseek-v2")
@@ -225,7 +226,15 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     folder = suite() / "cases"
     lifeline, ours = os.pipe()
     command = [
-        *(sys.executable, "-m", "pytest", "-c", str(folder / "pytest.toml"), f"--rootdir={folder}", str(folder)),
+        *(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-c",
+            str(folder / "pytest.toml"),
+            f"--rootdir={folder}",
+            str(folder),
+        ),
         # Not whatever else is installed beside vLLM.
         *("--disable-plugin-autoload", "-p", "xdist", "-p", "pytest_timeout", "-p", "syrupy"),
         *("-p", "harness.plugin", "-p", "no:cacheprovider", f"--harness-run={Path(run.work) / 'run.json'}"),

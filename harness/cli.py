@@ -35,7 +35,11 @@ def _parser() -> argparse.ArgumentParser:
     environment.add_argument("release", help="a pinned version, as `harness releases` lists them")
     environment.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     environment.add_argument(
-        "--with", action="append", default=[], dest="requirements", metavar="REQUIREMENT",
+        "--with",
+        action="append",
+        default=[],
+        dest="requirements",
+        metavar="REQUIREMENT",
         help="a further requirement, resolved together with vLLM; repeat for several",
     )
 
@@ -59,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="only these sizes; repeat for several; 1 and 2 if not given",
     )
-    check.add_argument("-k", default="", dest="keyword", metavar="EXPRESSION", help="only cases that match, as pytest -k")
+    check.add_argument(
+        "-k", default="", dest="keyword", metavar="EXPRESSION", help="only cases that match, as pytest -k"
+    )
     check.add_argument(
         "--evidence",
         type=Path,
@@ -70,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
         "--update-snapshots", action="store_true", help="write this release's snapshots instead of comparing"
     )
     check.add_argument(
-        "-n", "--jobs", type=int, metavar="N", help="engines side by side; as cores and memory allow if not given"
+        "-n",
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="engines side by side; as cores and memory allow if not given",
     )
     check.add_argument("--json", action="store_true", help="print the evidence; progress goes to stderr")
     return parser
@@ -107,13 +117,12 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 def _releases(options: argparse.Namespace) -> int:
     from . import releases
 
-    rows = []
+    rows: list[dict[str, str]] = []
     for release in releases.load():
-        builds = {
-            device: f"{build.distribution} {build.version}" for device, build in release.builds.items()
-        } | {device: f"none: {reason}" for device, reason in release.missing.items()}
-        torch = next(iter(release.builds.values())).torch
-        rows.append({"release": release.version, "torch": torch, **builds})
+        row = {"release": release.version, "torch": next(iter(release.builds.values())).torch}
+        row |= {device: f"{build.distribution} {build.version}" for device, build in release.builds.items()}
+        row |= {device: f"none: {reason}" for device, reason in release.missing.items()}
+        rows.append(row)
     if options.json:
         print(json.dumps(rows, indent=1))
         return 0

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,13 +77,14 @@ def child_variables() -> dict[str, str]:
 
 def fingerprint(build: Build, requirements: Sequence[str]) -> str:
     """What an environment was made from: equal digests mean that it can be used as it is."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     facts = {
         "requirement": build.requirement,
         "torch": build.torch,
         "cutoff": build.cutoff,
         "overrides": [override.requirement for override in build.overrides],
         "tools": [releases.tools().cutoff, *releases.tools().packages],
-        "project": hashlib.sha256((PROJECT / "pyproject.toml").read_bytes()).hexdigest(),
+        "project": {key: project[key] for key in ("dependencies", "optional-dependencies", "scripts")},
         "requirements": sorted(requirements),
         "python": platform.python_version(),
     }
@@ -189,9 +191,7 @@ def _torch_source(build: Build) -> tuple[str, list[str]]:
 
     The CPU build is a tenth of the size, but PyPI does not have it: take it where an index offers it.
     """
-    links = [
-        flag for link in os.environ.get("PIP_FIND_LINKS", "").split() for flag in ("--find-links", link)
-    ]
+    links = [flag for link in os.environ.get("PIP_FIND_LINKS", "").split() for flag in ("--find-links", link)]
     if build.device == "cuda":
         return f"torch=={build.torch}", links
     local = f"torch=={build.torch}+cpu"
@@ -264,4 +264,3 @@ def explain_failure(requirement: str, said: str) -> str:
             text = advice.format(**match.groupdict())
             return f"{requirement} could not be installed: {text} (uv's own words are above)."
     return f"{requirement} could not be installed; uv's own words are above."
-

@@ -38,9 +38,7 @@ class SharedEngine(RemoteEngine):
     """One group's engine, and the capture that its cases share."""
 
     def __init__(self, group: Group, run: Run) -> None:
-        super().__init__(
-            group.client, run.spec(group), log=run.logs / f"{group.name}.log", variables=run.variables
-        )
+        super().__init__(group.client, run.spec(group), log=run.logs / f"{group.name}.log", variables=run.variables)
         self.group = group
         self._captured: list[Sample] | None = None
         self.left_behind: list[int] | None = None
@@ -78,9 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         work = Path(config.stash[RUN].work)
         config.pluginmanager.register(Collector(work / "results.json", config.stash[ENGINES]))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job inherits it ignored.
-        threading.Thread(
-            target=_follow_parent, args=(config.getoption("--harness-lifeline"),), daemon=True
-        ).start()
+        threading.Thread(target=_follow_parent, args=(config.getoption("--harness-lifeline"),), daemon=True).start()
 
 
 def _follow_parent(lifeline: int) -> None:
@@ -107,14 +103,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def place(item: pytest.Item) -> tuple[int, bool]:
         mark = item.get_closest_marker("xdist_group")
-        return order.get(mark.args[0], len(order)) if mark else len(order), item.get_closest_marker("ends_engine") is not None
+        return order.get(mark.args[0], len(order)) if mark else len(order), item.get_closest_marker(
+            "ends_engine"
+        ) is not None
 
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("no engine"))
         fault = known_faults.of_case(run.release, run.device, case_id(item.nodeid))
         if fault is not None:
-            item.add_marker(pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause))
+            item.add_marker(
+                pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause)
+            )
     items.sort(key=place)
 
 

@@ -19,6 +19,7 @@ from .errors import CAPTURE_ERRORS, ReplyTimeoutError, WorkerDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
     from .clients.contract import EngineSpec, Sample
 
 BOOT_TIMEOUT = 240.0

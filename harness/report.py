@@ -61,7 +61,10 @@ def terminal(record: Evidence, path: Path) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     print()
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
         print("  ".join(cells).rstrip())
     for number, (finding, ids) in enumerate(findings(record.cases), 1):
         print(f"\nfinding {number}: {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else ""))

@@ -50,7 +50,7 @@ class ReleaseSnapshots(AbstractSyrupyExtension):
         *,
         snapshot_location: str,
         snapshot_name: str,
-        session_id: str,  # noqa: ARG002 - the signature is syrupy's.
+        session_id: str,
     ) -> str | None:
         snapshots = _read(snapshot_location)
         return self.serialize(snapshots[snapshot_name]) if snapshot_name in snapshots else None
@@ -69,9 +69,7 @@ class ReleaseSnapshots(AbstractSyrupyExtension):
 
     def delete_snapshots(self, *, snapshot_location: str, snapshot_names: set[str]) -> None:
         with exclusive_file_lock(snapshot_location):
-            left = {
-                name: value for name, value in _read(snapshot_location).items() if name not in snapshot_names
-            }
+            left = {name: value for name, value in _read(snapshot_location).items() if name not in snapshot_names}
             if left:
                 _write(snapshot_location, left)
             else:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-JSON: TypeAlias = "None | bool | int | float | str | list[JSON] | dict[str, JSON]"
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 
-def describe(value: Any) -> JSON:
+def describe(value: Any) -> JSON:  # noqa: PLR0911 - one return a kind of value is the clearest.
     """The structure of a value: nesting, types, and for tensors dtype and shape; no numbers out of tensors.
 
     Tensors are told by what they have, not by their class, so torch is not needed: ``tensor float32 [5, 64]``.

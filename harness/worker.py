@@ -127,7 +127,11 @@ class Recorder:
 def encode(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
     """A tensor as dtype name, shape and bytes: what every way between vLLM's processes carries unchanged."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return str(tensor.dtype).removeprefix("torch."), list(tensor.shape), flat.view(torch.uint8).numpy().tobytes()
+    return (
+        str(tensor.dtype).removeprefix("torch."),
+        list(tensor.shape),
+        flat.view(torch.uint8).numpy().tobytes(),
+    )
 
 
 class CaptureExtension:

@@ -75,9 +75,7 @@ class Adapter(abc.ABC):
         scheduler_config = generate_scheduler_kv_cache_config(configs)
         cache_config = self.vllm_config.cache_config
         cache_config.num_gpu_blocks = scheduler_config.num_blocks
-        cache_config.block_size = min(
-            group.kv_cache_spec.block_size for group in scheduler_config.kv_cache_groups
-        )
+        cache_config.block_size = min(group.kv_cache_spec.block_size for group in scheduler_config.kv_cache_groups)
         return configs, scheduler_config
 
     def worker_configs(self, specs: list[dict[str, Any]], memory: list[int]) -> list[Any]:
@@ -111,9 +109,7 @@ class Adapter(abc.ABC):
             Request(
                 request_id=request_id,
                 prompt_token_ids=list(prompt),
-                sampling_params=SamplingParams(
-                    max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False
-                ),
+                sampling_params=SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 pooling_params=None,
                 **shims.request_arguments(self.has),
             )

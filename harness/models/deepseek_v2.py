@@ -1,9 +1,10 @@
 """A tiny DeepseekV2 whose dimensions run on every pinned CPU release.
 
-kv_lora_rank 512 and qk_rope_head_dim 64 are the only MLA dimensions that attention backends take
-(head size 576). The CPU kernels for grouped experts want twice the moe_intermediate_size of a rank to be a
-multiple of 64 (0.17.1, csrc/cpu): 64 at TP=2. Rotary scaling is set, as in every published DeepSeek and Kimi checkpoint: without it
-vLLM's CPU rotary kernel is wrong at every position but the first (seen on 0.16.0 and 0.32.0).
+kv_lora_rank 512 and qk_rope_head_dim 64 are the only MLA dimensions that attention backends take (head size 576).
+The CPU kernel for grouped experts wants twice a rank's moe_intermediate_size to be a multiple of 64, so it is 64
+for TP=2 (0.17.1, vllm/model_executor/layers/fused_moe/cpu_fused_moe.py only checks 32). Rotary scaling is set, as in
+every published DeepSeek and Kimi checkpoint: without it, vLLM's CPU rotary kernel is wrong at every position but the
+first (seen on 0.12.0 to 0.21.0).
 """
 
 from __future__ import annotations
