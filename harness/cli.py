@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -108,6 +109,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(
+            f"harness {options.command}: {error}. Free some space, or make it writable, and run it again.",
+            file=sys.stderr,
+        )
+        return HarnessError.exit_code
+    except Exception:  # noqa: BLE001 - whatever else it is, it is ours.
+        traceback.print_exc()
+        print(f"harness {options.command}: this is a fault of the harness; please report it.", file=sys.stderr)
+        return HarnessError.exit_code
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:
@@ -122,14 +133,49 @@ def _releases(options: argparse.Namespace) -> int:
         row = {"release": release.version, "torch": next(iter(release.builds.values())).torch}
         row |= {device: f"{build.distribution} {build.version}" for device, build in release.builds.items()}
         row |= {device: f"none: {reason}" for device, reason in release.missing.items()}
+        row["generation"] = _recorded_generation(release.version)
+        row["evidence"] = _last_verdict(release.version)
         rows.append(row)
     if options.json:
         print(json.dumps(rows, indent=1))
         return 0
-    print(f"{'release':<9}{'torch':<9}{'cpu':<24}cuda")
+    print(f"{'release':<9}{'torch':<8}{'cpu':<23}{'cuda':<14}{'generation':<19}last evidence")
     for row in rows:
-        print(f"{row['release']:<9}{row['torch']:<9}{row['cpu']:<24}{row['cuda']}")
+        cpu = "none" if row["cpu"].startswith("none") else row["cpu"]
+        print(
+            f"{row['release']:<9}{row['torch']:<8}{cpu:<23}{row['cuda']:<14}{row['generation']:<19}{row['evidence']}"
+        )
+    for row in rows:
+        for device in ("cpu", "cuda"):
+            if row[device].startswith("none: "):
+                print(f"\n{row['release']} on {device}: {row[device].removeprefix('none: ')}")
     return 0
+
+
+def _recorded_generation(version: str) -> str:
+    """From the release's snapshots; empty if it has none."""
+    from . import check
+
+    path = check.suite() / "snapshots" / version / "test_capabilities.json"
+    if not path.exists():
+        return ""
+    recorded: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["test_capabilities"]
+    return recorded["generation"]
+
+
+def _last_verdict(version: str) -> str:
+    """Of the evidence that `harness check` wrote below this folder."""
+    from . import evidence
+
+    said = []
+    for path in sorted(Path("results").glob(f"{version}-*/evidence.json")):
+        try:
+            record = evidence.read(path)
+        except UsageError:
+            said.append(f"{path.parent.name}: unreadable")
+        else:
+            said.append(f"{record['settings']['device']}: {record['verdict']}, {record['started'][:10]}")
+    return "; ".join(said)
 
 
 def _environment(options: argparse.Namespace) -> int:

@@ -79,6 +79,13 @@ def _answer(host: Host, message: tuple[str, tuple[Any, ...], dict[str, Any]]) ->
         return "error", ("ClientError", f"{name}: {error}")
 
 
+def _pickled(answer: tuple[str, Any]) -> bytes:
+    try:
+        return pickle.dumps(answer)
+    except Exception as error:  # noqa: BLE001 - what cannot be sent must not end the host.
+        return pickle.dumps(("error", ("ClientError", f"the answer cannot be sent: {type(error).__name__}: {error}")))
+
+
 def main(arguments: list[str]) -> None:
     name, calls, lifeline = arguments
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -95,7 +102,7 @@ def main(arguments: list[str]) -> None:
             message = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our parent, on our own socket.
         except EOFError:
             break
-        connection.send_bytes(pickle.dumps(_answer(host, message)))
+        connection.send_bytes(_pickled(_answer(host, message)))
         if message[0] == "close":
             break
     sys.stdout.flush()
