@@ -44,6 +44,13 @@ def _parser() -> argparse.ArgumentParser:
         help="a further requirement, resolved together with vLLM; repeat for several",
     )
 
+    diff = commands.add_parser("diff", help="what changed between two releases, from their wheels and snapshots")
+    diff.add_argument("before", help="a pinned version")
+    diff.add_argument("after", help="a pinned version")
+    form = diff.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+
     probe = commands.add_parser("probe", help="capabilities and adapter of the vLLM installed here; boots nothing")
     probe.add_argument("--json", action="store_true", help="print JSON")
 
@@ -94,7 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     options = _parser().parse_args(arguments)
-    command = {"releases": _releases, "environment": _environment, "probe": _probe, "check": _check}[options.command]
+    command = {
+        "releases": _releases,
+        "environment": _environment,
+        "diff": _diff,
+        "probe": _probe,
+        "check": _check,
+    }[options.command]
     # A background job inherits an ignored SIGINT, and SIGTERM would leave the engines to themselves.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -183,6 +196,22 @@ def _environment(options: argparse.Namespace) -> int:
 
     build = releases.find(options.release).build(options.device)
     print(environments.ensure(build, requirements=options.requirements).python)
+    return 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from . import check, diff, releases, wheels
+
+    before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
+    snapshots = check.suite() / "snapshots"
+    recorded = diff.recorded(snapshots / options.before, snapshots / options.after)
+    changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
+    if options.json:
+        print(json.dumps([change.as_dict() for change in changes], indent=1))
+    elif options.markdown:
+        print(diff.markdown(options.before, options.after, changes), end="")
+    else:
+        print("\n".join(diff.lines(options.before, options.after, changes)))
     return 0
 
 

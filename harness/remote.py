@@ -149,6 +149,8 @@ class RemoteEngine:
                     self._connection.recv_bytes()
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self._process.wait(5.0)
+                else:
+                    self._dump_stacks()
             self._settle()
         return self.end()
 

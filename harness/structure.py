@@ -40,38 +40,41 @@ def depth(value: JSON) -> int:
 def difference(expected: JSON, got: JSON, path: str = "") -> list[str]:
     """What differs, a line each, with the path to it; empty if nothing does."""
     here = path or "the value"
+    if expected == got and type(expected) is type(got):
+        return []
+    if expected == [got]:
+        return [f"{here}: one list less: expected a list of one, got its item bare: {_short(got)}"]
+    if [expected] == got:
+        return [f"{here}: one list more: expected the bare item, got a list of one: {_short(got)}"]
     if isinstance(expected, dict) and isinstance(got, dict):
-        lines = [f"{path}.{key}: missing".lstrip(".") for key in expected if key not in got]
-        lines += [f"{path}.{key}: new: {_short(got[key])}".lstrip(".") for key in got if key not in expected]
-        for key in expected:
-            if key in got:
-                lines += difference(expected[key], got[key], f"{path}.{key}".lstrip("."))
-        return lines
+        return _dict_difference(expected, got, path)
     if isinstance(expected, list) and isinstance(got, list):
-        if _scalars(expected) and _scalars(got):
-            return _list_difference(expected, got, here)
-        lines = []
-        if len(expected) != len(got):
-            lines.append(f"{here}: {len(expected)} items expected, {len(got)} got")
-        for index, (one, other) in enumerate(zip(expected, got, strict=False)):
-            lines += difference(one, other, f"{path}[{index}]")
-        return lines
-    if type(expected) is not type(got) or expected != got:
-        return [f"{here}: expected {_short(expected)}, got {_short(got)}"]
-    return []
+        return _list_difference(expected, got, path, here)
+    return [f"{here}: expected {_short(expected)}, got {_short(got)}"]
+
+
+def _dict_difference(expected: dict[str, JSON], got: dict[str, JSON], path: str) -> list[str]:
+    lines = [f"{path}.{key}: missing".lstrip(".") for key in expected if key not in got]
+    lines += [f"{path}.{key}: new: {_short(got[key])}".lstrip(".") for key in got if key not in expected]
+    for key in expected:
+        if key in got:
+            lines += difference(expected[key], got[key], f"{path}.{key}".lstrip("."))
+    return lines
+
+
+def _list_difference(expected: list[JSON], got: list[JSON], path: str, here: str) -> list[str]:
+    if _scalars(expected) and _scalars(got):
+        lines = [f"{here}: gone: {_short(item)}" for item in dict.fromkeys(expected) if item not in got]
+        lines += [f"{here}: new: {_short(item)}" for item in dict.fromkeys(got) if item not in expected]
+        return lines or [f"{here}: expected {_short(expected)}, got {_short(got)}"]
+    lines = [] if len(expected) == len(got) else [f"{here}: {len(expected)} items expected, {len(got)} got"]
+    for index, (one, other) in enumerate(zip(expected, got, strict=False)):
+        lines += difference(one, other, f"{path}[{index}]")
+    return lines
 
 
 def _scalars(items: list[JSON]) -> bool:
     return not any(isinstance(item, list | dict) for item in items)
-
-
-def _list_difference(expected: list[JSON], got: list[JSON], here: str) -> list[str]:
-    gone = [item for item in expected if item not in got]
-    new = [item for item in got if item not in expected]
-    lines = [f"{here}: gone: {_short(item)}" for item in gone] + [f"{here}: new: {_short(item)}" for item in new]
-    if not lines and expected != got:
-        lines.append(f"{here}: expected {_short(expected)}, got {_short(got)}")
-    return lines
 
 
 def _short(value: JSON, limit: int = 160) -> str:

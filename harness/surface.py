@@ -97,6 +97,10 @@ class Entry:
     source: str = ""
 
     @property
+    def where(self) -> str:
+        return f"vllm.{self.place.replace(':', '.')}"
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.lstrip("*").partition("=")[0] for parameter in self.parameters)
 
@@ -191,8 +195,32 @@ def _function(function: griffe.Function, name: str, place: str) -> Entry:
         default = "" if parameter.default is None or parameter.kind in star else f"={parameter.default}"
         prefix = star.get(parameter.kind, "") if parameter.kind is not None else ""
         parameters.append(f"{prefix}{parameter.name}{default}")
-    returns = None if function.returns is None else str(function.returns)
+    returns = None if function.returns is None else _modern(str(function.returns))
     return Entry(name=name, place=place, parameters=tuple(parameters), returns=returns, source=function.source)
+
+
+class _Modern(ast.NodeTransformer):
+    """``Optional[X]`` and ``Union[X, Y]`` as ``X | None`` and ``X | Y``, ``List`` as ``list``."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        name = ast.unparse(node.value).rpartition(".")[2]
+        if name == "Optional":
+            return ast.BinOp(node.slice, ast.BitOr(), ast.Constant(None))
+        if name == "Union" and isinstance(node.slice, ast.Tuple):
+            union = node.slice.elts[0]
+            for other in node.slice.elts[1:]:
+                union = ast.BinOp(union, ast.BitOr(), other)
+            return union
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(node.id.lower()) if node.id in ("List", "Dict", "Tuple", "Set") else node
+
+
+def _modern(annotation: str) -> str:
+    """An annotation in today's spelling: vLLM changed to it with 0.11.1, and nothing else."""
+    return ast.unparse(_Modern().visit(ast.parse(annotation, mode="eval")))
 
 
 def _fields(cls: griffe.Class) -> tuple[str, ...]:
@@ -201,8 +229,7 @@ def _fields(cls: griffe.Class) -> tuple[str, ...]:
         for name, member in cls.members.items()
         if isinstance(member, griffe.Attribute)
         and member.annotation is not None
-        and not str(member.annotation).startswith("ClassVar")
-        and "property" not in member.labels
+        and "instance-attribute" in member.labels  # Not a ClassVar, not a property.
         and not name.startswith("_")
     )
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from harness import delivery, processes
+from harness import delivery
 from harness.engine_arguments import set_variables
 from harness.errors import ReplyTimeoutError
 
 from .contract import EngineSpec, Sample, check_prompts, check_spec
-from .failures import ENDING_SECONDS, translated
+from .failures import end, translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +74,7 @@ class ExecutorEngine:
         return records
 
     def close(self) -> None:
-        self._adapter.close()
-        processes.wait_ended(set(self._workers) - {os.getpid()}, ENDING_SECONDS)
+        end(self._adapter.close, self._workers)
 
 
 class ExecutorClient:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from typing import TYPE_CHECKING
 
 from harness import processes
 from harness.errors import CaptureError, ReplyTimeoutError, WorkerDiedError, WorkerFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # vLLM ends workers with SIGTERM, and after 4 s with SIGKILL (v1/executor/multiproc_executor.py).
 ENDING_SECONDS = 10.0
+
+
+def end(shutdown: Callable[[], None], workers: Iterable[int]) -> None:
+    """Shut an engine down, and wait for its workers, for `ENDING_SECONDS` at most.
+
+    In a thread, because vLLM's shutdown may never return: after a worker has died, 0.28.0 hangs in the garbage
+    collection of `cleanup_dist_env_and_memory` (distributed/parallel_state.py), where a zmq context waits for a
+    socket that is still open. What is left then ends with the process.
+    """
+    thread = threading.Thread(target=shutdown, daemon=True)
+    thread.start()
+    thread.join(ENDING_SECONDS)
+    processes.wait_ended(set(workers) - {os.getpid()}, ENDING_SECONDS)
 
 
 @contextlib.contextmanager

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from harness import delivery, processes
+from harness import delivery
 from harness.engine_arguments import engine_arguments, set_variables
 from harness.errors import NotApplicableError
 
 from .contract import EngineSpec, Sample, check_prompts, check_spec
-from .failures import ENDING_SECONDS, translated
+from .failures import end, translated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +56,7 @@ class LLMEngine:
         raise NotApplicableError("LLM drives both phases itself")
 
     def close(self) -> None:
-        self._llm.llm_engine.engine_core.shutdown()
-        processes.wait_ended(set(self._workers) - {os.getpid()}, ENDING_SECONDS)
+        end(self._llm.llm_engine.engine_core.shutdown, self._workers)
 
 
 class LLMClient:
