@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MODULES = (
+    "harness",
+    "harness.errors",
+    "harness.releases",
+    "harness.structure",
+    "harness.findings",
+    "harness.evidence",
+    "harness.surface",
+    "harness.capabilities",
+    "harness.environments",
+    "harness.cli",
+    "harness.report",
+    "harness.processes",
+    "harness.remote",
+    "harness.host",
+    "harness.run",
+    "harness.settings",
+    "harness.known_faults",
+    "harness.prompts",
+    "harness.check",
+    "harness.adapters",
+    "harness.adapters.shims",
+    "harness.clients",
+    "harness.clients.contract",
+    "harness.clients.failures",
+)
+
+REFUSE = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "vllm"):
+            raise AssertionError(f"{name} was imported")
+
+sys.meta_path.insert(0, Refuse())
+"""
+
+IMPORT = """
+import importlib, json
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted(name for name in sys.modules if name.partition(".")[0] in ("torch", "vllm"))))
+"""
+
+
+def _run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("modules", [MODULES[:1], MODULES], ids=["package", "every ground and first floor module"])
+def test_importing_imports_neither_torch_nor_vllm(modules: tuple[str, ...]) -> None:
+    done = _run(REFUSE + IMPORT, *modules)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [], done.stdout
+
+
+def test_the_finder_of_this_test_does_refuse() -> None:
+    done = _run(REFUSE + IMPORT, "torch")
+    assert "torch was imported" in done.stderr, done.stderr

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness import environments, releases, wheels
+from harness.errors import EnvironmentUnusableError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = '''
+class Request:
+    def __init__(self, request_id: str, eos_token_id: int | None, priority: int = 0) -> None: ...
+'''
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> releases.Release:
+    """A release with an environment that holds one of the watched objects, and an empty cache."""
+    monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "environments"))
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    package = tmp_path / "environments" / "0.16.0" / "lib" / "python3.11" / "site-packages" / "vllm"
+    (package / "v1").mkdir(parents=True)
+    (package / "v1" / "request.py").write_text(SOURCE, encoding="utf-8")
+    return releases.find("0.16.0")
+
+
+def test_the_surface_comes_from_the_environment_and_then_from_the_cache(
+    release: releases.Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = wheels.surface_of(release)
+    assert first["Request.__init__"].parameters == ("request_id", "eos_token_id", "priority=0"), first
+    monkeypatch.setattr(wheels, "_installed", lambda _build: pytest.fail("read again"))
+    assert wheels.surface_of(release) == first
+
+
+def test_watching_more_reads_again(release: releases.Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels.surface_of(release)
+    monkeypatch.setattr(wheels.surface, "WATCHED", (*wheels.surface.WATCHED, (("v1.request:New",), ())))
+    read = []
+    monkeypatch.setattr(wheels, "_installed", lambda build: read.append(build.version) or {})
+    monkeypatch.setattr(wheels, "_from_wheel", lambda build: pytest.fail(f"fetched {build.version}"))
+    with pytest.raises(BaseException, match=r"fetched 0\.16\.0"):
+        wheels.surface_of(release)
+    assert read == ["0.16.0"], read
+
+
+def test_a_wheel_that_cannot_be_had_is_exit_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\necho 'error: dns error' >&2\nexit 2\n", encoding="utf-8")
+    uv.chmod(0o755)
+    monkeypatch.setattr(environments, "uv", lambda: str(uv))
+    monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "none"))
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(EnvironmentUnusableError, match="cannot be reached") as caught:
+        wheels.surface_of(releases.find("0.33.0"))
+    assert caught.value.exit_code == 4
+    assert "dns error" in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_written_says_so(release: releases.Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_CACHE", "/proc/nowhere")
+    with pytest.raises(UsageError, match="HARNESS_CACHE"):
+        wheels.surface_of(release)

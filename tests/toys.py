@@ -1,0 +1,136 @@
+"""Toy clients, opened as ``toys:NAME``: there is no vLLM behind them, and each misbehaves in one way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from multiprocessing import resource_tracker, shared_memory
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from harness.clients.contract import EngineSpec, Sample
+from harness.errors import CaptureError, InvalidLayerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SLEEPER = "import signal; signal.pause()"
+LAST_WORDS = "the toy's last words"
+EXIT_CODE = 3
+
+
+class UnlistedError(CaptureError):
+    """One that the harness does not know by name."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """As much of a tensor as `structure.describe` looks at."""
+
+    shape: tuple[int, ...]
+    dtype: str = "torch.float32"
+
+
+class Engine:
+    """A sound one."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.segments: list[shared_memory.SharedMemory] = []
+
+    def start_child(self) -> None:
+        self.children.append(subprocess.Popen([sys.executable, "-c", SLEEPER]))
+
+    def map_segment(self) -> None:
+        segment = shared_memory.SharedMemory(create=True, size=4096)
+        # Nobody but the harness may unlink it.
+        resource_tracker.unregister(f"/{segment.name}", "shared_memory")
+        self.segments.append(segment)
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        return [
+            Sample(
+                token_ids=list(prompt),
+                states={layer: cast("Any", Rows((len(prompt), 8))) for layer in self.spec.layers},
+            )
+            for prompt in prompts
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "pids": [os.getpid(), *(child.pid for child in self.children)],
+            "segments": [f"/dev/shm/{segment.name}" for segment in self.segments],  # noqa: S108
+        }
+
+    def close(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.wait()
+        for segment in self.segments:
+            segment.close()
+            os.unlink(f"/dev/shm/{segment.name}")  # noqa: PTH108, S108
+
+
+class WithChild(Engine):
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.start_child()
+        self.map_segment()
+
+
+class Leaving(WithChild):
+    def close(self) -> None:
+        """Its child and its segment stay."""
+
+
+class Hanging(WithChild):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
+        threading.Event().wait()
+        raise AssertionError("it hangs")
+
+
+class Exiting(WithChild):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
+        print(LAST_WORDS, flush=True)
+        os._exit(EXIT_CODE)
+
+
+class Raising(Engine):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
+        raise UnlistedError("not on the list")
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A client that opens what ``make`` makes."""
+
+    make: Callable[[EngineSpec], Any]
+    name: str = "toy"
+
+    def refuses(self, _spec: EngineSpec) -> str | None:
+        return None
+
+    def open(self, spec: EngineSpec) -> Any:
+        return self.make(spec)
+
+
+def _refuse(_spec: EngineSpec) -> NoReturn:
+    raise InvalidLayerError("layer 9 does not exist")
+
+
+def _fail(_spec: EngineSpec) -> NoReturn:
+    raise ZeroDivisionError("by zero")
+
+
+SOUND = Toy(Engine)
+WITH_CHILD = Toy(WithChild)
+LEAVING = Toy(Leaving)
+HANGING = Toy(Hanging)
+EXITING = Toy(Exiting)
+RAISING = Toy(Raising)
+REFUSING = Toy(_refuse)
+FAILING = Toy(_fail)
+NO_CLIENT = object()
