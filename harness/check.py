@@ -256,7 +256,12 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     reference = _start_reference(run)
     # A session of its own: ^C reaches this process alone, which passes it on once.
     cases = subprocess.Popen(
-        command, stdout=sys.stderr if options.as_json else None, pass_fds=(lifeline,), start_new_session=True
+        command,
+        stdout=sys.stderr if options.as_json else None,
+        # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
+        env={**os.environ, "TMPDIR": run.work},
+        pass_fds=(lifeline,),
+        start_new_session=True,
     )
     os.close(lifeline)
     try:
@@ -273,6 +278,11 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     loaded = json.loads(results.read_text(encoding="utf-8"))
     record.engines = [EngineResult(**engine) for engine in loaded["engines"]]
     record.cases = [CaseResult(**case) for case in loaded["cases"]]
+    booted = [engine.group for engine in record.engines]
+    if twice := sorted({group for group in booted if booted.count(group) > 1}):
+        raise HarnessError(
+            f"{', '.join(twice)} booted more than once: pytest-xdist did not keep their cases together"
+        )
     return _exit_code(status, record, options)
 
 

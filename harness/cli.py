@@ -112,7 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     try:
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()  # Here, where it can be told that nobody reads on.
     except HarnessError as error:
         print(f"harness {options.command}: {error}", file=sys.stderr)
         return error.exit_code
@@ -132,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print(f"harness {options.command}: this is a fault of the harness; please report it.", file=sys.stderr)
         return HarnessError.exit_code
+    else:
+        return code
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

@@ -172,7 +172,8 @@ def find(version: str) -> Release:
     try:
         return known[version]
     except KeyError:
-        close = difflib.get_close_matches(version, known, n=3)
+        series = [name for name in known if name.split(".")[:2] == version.split(".")[:2]]
+        close = series or difflib.get_close_matches(version, known, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "`harness releases` lists the pinned ones."
         raise UsageError(
             f"vLLM {version} is not pinned: {hint} docs/how-to/add-a-release.md says how to add a row."

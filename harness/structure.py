@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -40,11 +41,11 @@ def depth(value: JSON) -> int:
 def difference(expected: JSON, got: JSON, path: str = "") -> list[str]:
     """What differs, a line each, with the path to it; empty if nothing does."""
     here = path or "the value"
-    if expected == got and type(expected) is type(got):
+    if _same(expected, got):
         return []
-    if expected == [got]:
+    if _same(expected, [got]):
         return [f"{here}: one list less: expected a list of one, got its item bare: {_short(got)}"]
-    if [expected] == got:
+    if _same([expected], got):
         return [f"{here}: one list more: expected the bare item, got a list of one: {_short(got)}"]
     if isinstance(expected, dict) and isinstance(got, dict):
         return _dict_difference(expected, got, path)
@@ -53,12 +54,17 @@ def difference(expected: JSON, got: JSON, path: str = "") -> list[str]:
     return [f"{here}: expected {_short(expected)}, got {_short(got)}"]
 
 
+def _same(one: JSON, other: JSON) -> bool:
+    """Equal as JSON: to Python, True is 1 and 1 is 1.0."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
 def _dict_difference(expected: dict[str, JSON], got: dict[str, JSON], path: str) -> list[str]:
     lines = [f"{path}.{key}: missing".lstrip(".") for key in expected if key not in got]
     lines += [f"{path}.{key}: new: {_short(got[key])}".lstrip(".") for key in got if key not in expected]
-    for key in expected:
+    for key, value in expected.items():
         if key in got:
-            lines += difference(expected[key], got[key], f"{path}.{key}".lstrip("."))
+            lines += difference(value, got[key], f"{path}.{key}".lstrip("."))
     return lines
 
 

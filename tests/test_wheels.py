@@ -10,10 +10,10 @@ from harness.errors import EnvironmentUnusableError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-SOURCE = '''
+SOURCE = """
 class Request:
     def __init__(self, request_id: str, eos_token_id: int | None, priority: int = 0) -> None: ...
-'''
+"""
 
 
 @pytest.fixture
