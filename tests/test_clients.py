@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import toys
+
+from harness import clients
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_clients_own_name() -> None:
+    assert clients.load("toys:SOUND") is toys.SOUND
+
+
+def test_ours_are_there_by_name() -> None:
+    assert set(clients.IN_HOUSE) == {"executor", "llm"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lmm", "give one of executor, llm, or module:attribute"),
+        ("no_such_module:CLIENT", "no_such_module"),
+        ("toys:NOTHING", "NOTHING"),
+        ("toys:NO_CLIENT", "lacks name, refuses, open"),
+        ("toys:", "give one of"),
+        ("", "give one of"),
+    ],
+)
+def test_unknown_client_exits_2_with_advice(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        clients.load(name)
+    assert caught.value.exit_code == 2
+    assert repr(name) in str(caught.value), caught.value
+
+
+@pytest.mark.parametrize(
+    "code", ["CLIENT = 1 / 0", "CLIENT = (", "import no_such_module", "CLIENT = undefined"], ids=lambda code: code
+)
+def test_module_that_cannot_be_imported_is_the_authors_to_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    (tmp_path / "their_client.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        clients.load("their_client:CLIENT")
+
+
+def test_empty_module_is_a_wrong_name() -> None:
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        clients.load(":CLIENT")

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import toys
+
+from harness import settings
+from harness.run import Run
+from harness.settings import CORE, MP, MP_TP2, UNI, UNREPAIRED, Group
+
+CLIENT = ("mine:CLIENT", toys.SOUND)
+
+
+def _names(groups: list[Group]) -> list[str]:
+    return [group.name for group in groups]
+
+
+def test_our_clients_share_the_settings_between_them() -> None:
+    groups = settings.plan([], [])
+    assert {group.setting for group in groups} == {UNI, MP, MP_TP2, CORE}
+    assert {group.client for group in groups} == {"executor", "llm"}
+    assert len(set(_names(groups))) == len(groups), groups
+    assert UNREPAIRED in groups
+
+
+def test_another_client_gets_every_setting() -> None:
+    assert _names(settings.plan([CLIENT], [])) == [
+        f"mine:CLIENT-{setting.name}" for setting in (MP_TP2, MP, CORE, UNI)
+    ]
+
+
+def test_two_ranks_come_first() -> None:
+    for groups in (settings.plan([], []), settings.plan([CLIENT], [])):
+        sizes = [group.setting.tensor_parallel_size for group in groups]
+        assert sizes == sorted(sizes, reverse=True), groups
+
+
+@pytest.mark.parametrize(
+    ("sizes", "names"),
+    [
+        ([2], ["mine:CLIENT-mp-tp2"]),
+        ([1], ["mine:CLIENT-mp-tp1", "mine:CLIENT-core-tp1", "mine:CLIENT-uni-tp1"]),
+        ([8], ["mine:CLIENT-mp-tp8"]),
+        ([2, 4, 4], ["mine:CLIENT-mp-tp4", "mine:CLIENT-mp-tp2"]),
+    ],
+)
+def test_only_the_sizes_that_were_asked_for(sizes: list[int], names: list[str]) -> None:
+    assert _names(settings.plan([CLIENT], sizes)) == names
+
+
+def test_a_size_of_its_own_is_multiprocess_for_each_client() -> None:
+    groups = settings.plan([], [4])
+    assert sorted(_names(groups)) == ["executor-mp-tp4", "llm-mp-tp4"]
+    assert {group.setting.executor_backend for group in groups} == {"mp"}
+    assert {group.setting.tensor_parallel_size for group in groups} == {4}
+
+
+def _run(**changes: object) -> Run:
+    facts = {
+        "release": "0.16.0",
+        "device": "cpu",
+        "dtype": "float32",
+        "groups": tuple(settings.plan([], [])),
+        "layers": (4, 0, 2),
+        "checkpoint": "/checkpoint",
+        "work": "/work",
+        "snapshots": "/snapshots/0.16.0",
+        "variables": {"OMP_NUM_THREADS": "1"},
+        "repair": {},
+    }
+    return Run(**{**facts, **changes})  # type: ignore[arg-type]
+
+
+def test_run_file_round_trip(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    run = _run(repair={"extension": "a.B", "extra_arguments": {"compilation_config": {"custom_ops": ["none"]}}})
+    run.write(path)
+    assert Run.read(path) == run
+
+
+def test_spec_of_a_group_is_its_setting() -> None:
+    run = _run()
+    for group in run.groups:
+        spec = run.spec(group)
+        assert spec.layers == (4, 0, 2)
+        assert spec.model == "/checkpoint"
+        assert (spec.tensor_parallel_size, spec.executor_backend, spec.engine_core_process) == (
+            group.setting.tensor_parallel_size,
+            group.setting.executor_backend,
+            group.setting.engine_core_process,
+        )
+
+
+def test_repair_is_everywhere_but_where_the_fault_must_show() -> None:
+    run = _run(repair={"extension": "a.B"})
+    with_repair = {group for group in run.groups if run.spec(group).extension == "a.B"}
+    assert set(run.groups) - with_repair == {UNREPAIRED}
