@@ -31,8 +31,8 @@ def load(name: str) -> Client:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"client {name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # Its author's module may raise anything.
+        raise UsageError(f"client {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     missing = [member for member in ("name", "refuses", "open") if not hasattr(found, member)]
     if missing:
         raise UsageError(f"client {name!r} lacks {', '.join(missing)} (docs/how-to/add-a-client.md).")

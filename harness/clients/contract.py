@@ -134,7 +134,7 @@ def check_weights(model: str) -> None:
         try:
             tensors = json.loads(header)
             end = max(row["data_offsets"][1] for name, row in tensors.items() if name != "__metadata__")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"{path} has no readable safetensors header: it is corrupted or truncated. Fetch it again."
             ) from error
