@@ -91,7 +91,8 @@ def main(arguments: list[str]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     # ^C goes to the parent, which then closes the engine in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow_parent, args=(int(lifeline),), daemon=True).start()
+    follower = threading.Thread(target=_follow_parent, args=(int(lifeline),), daemon=True)
+    follower.start()
     # Workers that wait for a call spin (distributed/device_communicators/shm_broadcast.py): not at the cost of
     # who makes the calls.
     os.nice(NICENESS)
@@ -100,9 +101,11 @@ def main(arguments: list[str]) -> None:
     while True:
         try:
             message = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our parent, on our own socket.
-        except EOFError:
+            connection.send_bytes(_pickled(_answer(host, message)))
+        except (EOFError, OSError):
+            # The parent is gone. Ending here would cut off who takes down what was started.
+            follower.join()
             break
-        connection.send_bytes(_pickled(_answer(host, message)))
         if message[0] == "close":
             break
     sys.stdout.flush()
