@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import toys as toy_clients
+
+from harness import processes
+from harness.clients.contract import EngineSpec
+from harness.errors import ClientError, InvalidLayerError, ReplyTimeoutError, WorkerDiedError
+from harness.remote import RemoteEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Host = Callable[[str], RemoteEngine]
+
+pytestmark = pytest.mark.usefixtures("toys")
+SPEC = EngineSpec(model="/nowhere", layers=(4, 0), timeout=5.0)
+
+PARENT = """
+import json, pathlib, sys
+from harness.clients.contract import EngineSpec
+from harness.remote import RemoteEngine
+
+engine = RemoteEngine(
+    "toys:LEAVING", EngineSpec(model="/nowhere", layers=(0,)), log=pathlib.Path(sys.argv[1]), variables={}
+)
+engine.open()
+print(json.dumps(engine.call("facts")), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    with contextlib.ExitStack() as stack:
+
+        def start(client: str) -> RemoteEngine:
+            engine = RemoteEngine(client, SPEC, log=tmp_path / f"{client}.log", variables={})
+            stack.callback(engine.end)
+            return engine
+
+        yield start
+
+
+def _gone(facts: dict[str, Any]) -> None:
+    assert sorted(processes.ended(facts["pids"])) == sorted(facts["pids"]), facts
+    assert [path for path in facts["segments"] if Path(path).exists()] == [], facts
+
+
+def test_sound_client_gives_its_samples_and_leaves_nothing(host: Host) -> None:
+    engine = host("toys:WITH_CHILD")
+    engine.open()
+    facts = engine.call("facts")
+    assert facts["pids"][0] == engine.pid
+    first, second = engine.capture([(5, 6, 7), [8]])
+    assert (first.token_ids, second.token_ids) == ([5, 6, 7], [8])
+    assert list(first.states) == [4, 0]
+    assert first.states[4] == toy_clients.Rows((3, 8))
+    assert set(engine.timings) == {"open", "boot"}
+    assert engine.close() == []
+    _gone(facts)
+    assert engine.close() == []
+
+
+def test_host_runs_in_a_session_of_its_own(host: Host) -> None:
+    engine = host("toys:SOUND")
+    engine.open()
+    assert os.getsid(engine.pid) == engine.pid != os.getsid(0)
+
+
+def test_interrupt_from_the_terminal_is_the_parents(host: Host) -> None:
+    engine = host("toys:SOUND")
+    engine.open()
+    os.kill(engine.pid, signal.SIGINT)
+    assert len(engine.capture([[5]])) == 1
+
+
+def test_releases_variables_reach_the_host_and_the_users_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_TOY_USER", "the user's")
+    variables = {"HARNESS_TOY_ROW": "the row's", "HARNESS_TOY_USER": "the row's"}
+    engine = RemoteEngine("toys:SOUND", SPEC, log=tmp_path / "log", variables=variables)
+    try:
+        environ = Path(f"/proc/{engine.pid}/environ").read_bytes().split(b"\0")
+        assert b"HARNESS_TOY_ROW=the row's" in environ
+        assert b"HARNESS_TOY_USER=the user's" in environ
+    finally:
+        engine.end()
+
+
+def test_capture_error_is_the_same_class_here_and_ends_the_host(host: Host) -> None:
+    engine = host("toys:REFUSING")
+    with pytest.raises(InvalidLayerError, match="^layer 9 does not exist$"):
+        engine.open()
+    assert processes.ended([engine.pid]) == [engine.pid]
+
+
+@pytest.mark.parametrize("client", ["toys:FAILING"])
+def test_any_other_error_is_the_clients(host: Host, client: str) -> None:
+    engine = host(client)
+    with pytest.raises(ClientError, match="^ZeroDivisionError: by zero$"):
+        engine.open()
+    assert "Traceback" in engine.tail(100)
+
+
+def test_capture_error_of_the_clients_own_is_the_clients(host: Host) -> None:
+    engine = host("toys:RAISING")
+    engine.open()
+    with pytest.raises(ClientError, match="^UnlistedError: not on the list$"):
+        engine.capture([[5]])
+    assert engine.ask("offers", "facts", timeout=10.0) is True
+
+
+def test_method_that_the_engine_lacks_is_not_offered(host: Host) -> None:
+    engine = host("toys:SOUND")
+    engine.open()
+    assert engine.ask("offers", "steps", timeout=10.0) is False
+    with pytest.raises(ClientError, match="AttributeError"):
+        engine.call("steps")
+
+
+def test_another_engine_is_opened_and_closed_beside_it(host: Host) -> None:
+    engine = host("toys:WITH_CHILD")
+    engine.open()
+    before = set(processes.of_session(engine.pid))
+    engine.ask("open_another", SPEC, timeout=30.0)
+    assert set(processes.of_session(engine.pid)) == before
+
+
+def test_reply_that_never_comes_ends_the_host_and_shows_where_it_hung(host: Host) -> None:
+    engine = host("toys:HANGING")
+    engine.open()
+    facts = engine.call("facts")
+    start = time.monotonic()
+    with pytest.raises(ReplyTimeoutError, match="no answer to call .*capture.* within 0.2 s") as caught:
+        engine.ask("call", "capture", [[5]], timeout=0.2)
+    assert time.monotonic() - start < 15.0
+    assert str(engine.log) in str(caught.value), caught.value
+    log = engine.log.read_text(encoding="utf-8")
+    assert "Thread 0x" in log, log
+    assert "in capture" in log, log
+    _gone(facts)
+
+
+def test_host_that_exits_is_a_death_with_its_code_and_last_words(host: Host) -> None:
+    engine = host("toys:EXITING")
+    engine.open()
+    facts = engine.call("facts")
+    with pytest.raises(WorkerDiedError) as caught:
+        engine.capture([[5]])
+    assert f"exit code {toy_clients.EXIT_CODE}" in str(caught.value), caught.value
+    assert toy_clients.LAST_WORDS in str(caught.value), caught.value
+    _gone(facts)
+
+
+def test_host_that_is_killed_is_a_death(host: Host) -> None:
+    engine = host("toys:WITH_CHILD")
+    engine.open()
+    facts = engine.call("facts")
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match="exit code -9"):
+        engine.capture([[5]])
+    _gone(facts)
+
+
+def test_client_that_cannot_be_loaded_says_so(host: Host) -> None:
+    engine = host("toys:NOTHING")
+    with pytest.raises(WorkerDiedError, match="cannot be loaded"):
+        engine.open()
+
+
+def test_what_outlives_closing_is_told_and_killed(host: Host) -> None:
+    engine = host("toys:LEAVING")
+    engine.open()
+    facts = engine.call("facts")
+    child = facts["pids"][1]
+    assert child in engine.close()
+    _gone(facts)
+
+
+def test_mark_is_there_while_the_host_is(host: Host, tmp_path: Path) -> None:
+    engine = host("toys:SOUND")
+    assert [mark.name for mark in tmp_path.glob("*.pid")] == [f"{engine.pid}.pid"]
+    engine.open()
+    engine.close()
+    assert list(tmp_path.glob("*.pid")) == []
+
+
+def test_killed_parent_takes_the_host_its_children_and_its_segments_down(tmp_path: Path) -> None:
+    import json
+
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path / "log")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    facts = json.loads(parent.stdout.readline())
+    assert processes.ended(facts["pids"]) == []
+    assert all(Path(path).exists() for path in facts["segments"])
+    parent.kill()
+    parent.communicate()
+    processes.wait_ended(facts["pids"], 15.0)
+    _gone(facts)
