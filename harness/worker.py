@@ -145,13 +145,14 @@ class CaptureExtension:
         self.harness_recorder = Recorder(worker.model_runner, layers, keep=keep)
 
     def harness_identity(self) -> dict[str, Any]:
-        """Which process answers: its pid, rank, and the classes that run the model."""
+        """Which process answers: its pid, rank, the executor backend that vLLM chose, and what runs the model."""
         worker: Any = self
         runner = worker.model_runner
         model = runner.get_model() if hasattr(runner, "get_model") else runner.model
         return {
             "pid": os.getpid(),
             "rank": worker.rank,
+            "backend": str(worker.vllm_config.parallel_config.distributed_executor_backend),
             "runner": f"{type(runner).__module__}.{type(runner).__name__}",
             "model": type(model).__name__,
         }
