@@ -131,14 +131,14 @@ def _locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(lock, timeout=3600):
             yield
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise EnvironmentUnusableError(
-            f"environments cannot be written to {path.parent}: {error.strerror}. "
-            f"Set HARNESS_ENVIRONMENTS to a folder that can be written."
-        ) from error
     except filelock.Timeout as error:
         raise EnvironmentUnusableError(
             f"another process has been making {path} for an hour. End it, or remove {lock}."
+        ) from error
+    except OSError as error:  # Read-only, full, a file where a folder should be: the same to whoever asked.
+        raise EnvironmentUnusableError(
+            f"environments cannot be written to {path.parent}: {error.strerror}. "
+            f"Set HARNESS_ENVIRONMENTS to a folder that can be written."
         ) from error
 
 
@@ -211,13 +211,17 @@ def _torch_source(build: Build) -> tuple[str, list[str]]:
 
 def _uv(build: Build, *arguments: str) -> None:
     variables = {**child_variables(), "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
-    process = subprocess.Popen([uv(), *arguments], env=variables, stderr=subprocess.PIPE, text=True)
     said: list[str] = []
-    assert process.stderr is not None
-    for line in process.stderr:
-        said.append(line)
-        sys.stderr.write(line)
-    if process.wait() != 0:
+    with subprocess.Popen([uv(), *arguments], env=variables, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                said.append(line)
+                sys.stderr.write(line)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
         raise EnvironmentUnusableError(explain_failure(build.requirement, "".join(said)))
 
 
