@@ -82,3 +82,26 @@ def test_invalid_layers_are_refused(engine: SharedEngine, bad: str) -> None:
         "and training then misses a layer",
         advice="check ids against num_hidden_layers before booting",
     )
+
+
+def test_sound_data(engine: SharedEngine, prompts: list[list[int]]) -> None:
+    """Every row is finite and not all zeros, in the model's dtype, contiguous, and on the CPU."""
+    for number, sample in enumerate(engine.shared_capture(prompts)):
+        for layer, states in sample.states.items():
+            where = f"prompt {number}, layer {layer}"
+            unsound = [row for row, values in enumerate(states) if not values.isfinite().all() or not values.any()]
+            expect(
+                not unsound,
+                expected=f"{where}: every row finite and not all zeros",
+                got=f"rows {unsound} are not",
+                cause="the buffer was read before it was filled, or the forward did not go through the hooks",
+                advice="wait for the copy before the reply; register hooks on the modules that vLLM calls",
+            )
+            kept = (str(states.dtype), states.device.type, states.is_contiguous())
+            expect(
+                kept == (f"torch.{engine.spec.dtype}", "cpu", True),
+                expected=f"{where}: {engine.spec.dtype}, on the CPU, contiguous",
+                got=f"{kept[0]}, on {kept[1]}, {'contiguous' if kept[2] else 'strided'}",
+                cause="states were cast, left on the device, or are a view into a larger buffer",
+                advice="copy the rows out in the worker, in the dtype in which the model computes them",
+            )

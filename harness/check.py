@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__, adapters, capabilities, clients, evidence, processes, releases, settings, surface
+from .clients.contract import EngineSpec
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .prompts import prompts
@@ -130,10 +131,7 @@ def check(options: Options) -> int:
         UsageError: a client or a path is wrong.
     """
     facts = environment()
-    chosen = [(name, clients.load(name)) for name in options.clients]
-    groups = settings.plan(chosen, options.tensor_parallel_sizes)
-    if not groups:
-        raise UsageError("no engine setting is left: choose another --tensor-parallel-size")
+    groups = _willing(settings.plan(options.clients, options.tensor_parallel_sizes), options)
     release = facts["release"] or facts["version"]
     results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
     evidence.require_writable(results)
@@ -166,6 +164,32 @@ def check(options: Options) -> int:
         report.terminal(record, results)
         report.step_summary(record)
     return code
+
+
+def _willing(groups: list[Group], options: Options) -> list[Group]:
+    """The groups that their clients do not refuse.
+
+    Raises:
+        UsageError: a client cannot be loaded, or none is left.
+    """
+    left = []
+    for group in groups:
+        setting = group.setting
+        spec = EngineSpec(
+            model="",
+            layers=(0,),
+            tensor_parallel_size=setting.tensor_parallel_size,
+            executor_backend=setting.executor_backend,
+            engine_core_process=setting.engine_core_process,
+            device=options.device,
+        )
+        if reason := clients.load(group.client).refuses(spec):
+            _say(options, f"{group.name} is left out: {group.client} {reason}")
+        else:
+            left.append(group)
+    if not left:
+        raise UsageError("no engine setting is left: choose another --client or --tensor-parallel-size")
+    return left
 
 
 def _say(options: Options, line: str) -> None:
@@ -239,7 +263,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         *("--disable-plugin-autoload", "-p", "xdist", "-p", "pytest_timeout", "-p", "syrupy"),
         *("-p", "harness.plugin", "-p", "no:cacheprovider", f"--harness-run={Path(run.work) / 'run.json'}"),
         *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
-        *("-v", "--tb=no", "--no-header", "--no-summary"),
+        *("-q", "--tb=no", "--no-header", "--no-summary"),
     ]
     count = jobs(len(run.groups), options.jobs, run.variables)
     if count > 1:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from . import known_faults, snapshots
+from . import known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, Finding, expect
+from .progress import Progress
 from .remote import RemoteEngine
 from .run import Run
 from .structure import JSON, difference
@@ -75,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # With xdist, the process that collects the reports.
         work = Path(config.stash[RUN].work)
         config.pluginmanager.register(Collector(work / "results.json", config.stash[ENGINES]))
+        config.pluginmanager.register(Progress(group.name for group in config.stash[RUN].groups))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job inherits it ignored.
         threading.Thread(target=_follow_parent, args=(config.getoption("--harness-lifeline"),), daemon=True).start()
 
@@ -169,25 +171,36 @@ def reference(run: Run) -> dict[str, Any]:
 
 @pytest.fixture
 def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable[..., None]:
-    """``matches(structure, cause=..., advice=...)``: equal to this release's snapshot, or a finding."""
+    """``matches(structure, cause=..., advice=...)``: equal to this release's snapshot, or a finding.
+
+    Somebody else's client is held to what ours recorded under the same setting.
+    """
     folder = Path(run.snapshots)
     release_snapshot = snapshot.use_extension(snapshots.in_folder(folder))
+    group = request.node.callspec.params.get("engine") if hasattr(request.node, "callspec") else None
 
     def match(structure: JSON, *, cause: str, advice: str) -> None:
-        stored = snapshots.stored(folder, request.path.stem, request.node.name)
-        if release_snapshot == structure:
+        ours = settings.recorded(group) if group is not None else None
+        if group is not None and ours is None:
+            raise NotApplicableError(f"no structure is recorded for {group.setting.name}")
+        name = request.node.name
+        if group is not None and ours is not None and ours != group:
+            name = name.replace(f"[{group.name}", f"[{ours.name}")
+        stored = snapshots.stored(folder, request.path.stem, name)
+        same = stored == structure if ours != group else release_snapshot == structure
+        if same:
             return
         if stored is None:
             expect(
                 False,
-                expected=f"a snapshot of {request.node.name} in {folder.name}/{request.path.stem}.json",
+                expected=f"a snapshot of {name} in {folder.name}/{request.path.stem}.json",
                 got="there is none",
                 cause="a new release, a new case, or a vLLM that is not pinned",
                 advice="run `harness check --update-snapshots`, read the new file, and commit it",
             )
         expect(
             False,
-            expected=f"the structure in {folder.name}/{request.path.stem}.json",
+            expected=f"the structure of {name} in {folder.name}/{request.path.stem}.json",
             got="\n".join(difference(stored, structure)),
             cause=cause,
             advice=advice,

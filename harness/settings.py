@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .clients.contract import Client, ExecutorBackend
+    from .clients.contract import ExecutorBackend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +53,30 @@ _DEFAULT = (
 UNREPAIRED = Group(client="llm", setting=UNI)
 
 
-def plan(clients: Sequence[tuple[str, Client]], tensor_parallel_sizes: Sequence[int]) -> list[Group]:
+def recorded(group: Group) -> Group | None:
+    """The group of ours whose snapshots a group is compared with: itself, or one with the same setting.
+
+    None where we have none of that setting: the structure of eight ranks' replies is not recorded.
+    """
+    if group in _DEFAULT:
+        return group
+    return next((ours for ours in _DEFAULT if ours.setting == group.setting), None)
+
+
+def plan(clients: Sequence[str], tensor_parallel_sizes: Sequence[int]) -> list[Group]:
     """The engines to boot, slowest first.
 
     Args:
-        clients: names with what they mean; empty for the in-house ones.
+        clients: in-house names, or anybody's; empty for the in-house ones. Somebody else's client gets every
+            setting; whoever opens asks it which it refuses.
         tensor_parallel_sizes: limit to these; empty for all that the suite has. A size without a setting of
             its own (4, 8) gets the multiprocess one.
     """
-    groups = list(_DEFAULT)
-    if clients:
-        groups = [
-            Group(client=name, setting=setting) for name, _client in clients for setting in (MP_TP2, MP, CORE, UNI)
-        ]
+    ours = {group.client for group in _DEFAULT}
+    groups = [group for group in _DEFAULT if not clients or group.client in clients]
+    for name in clients:
+        if name not in ours:
+            groups += [Group(client=name, setting=setting) for setting in (MP_TP2, MP, CORE, UNI)]
     if tensor_parallel_sizes:
         wanted = set(tensor_parallel_sizes)
         known = {group.setting.tensor_parallel_size for group in groups}

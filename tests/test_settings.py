@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
-import toys
 
 from harness import settings
 from harness.run import Run
 from harness.settings import CORE, MP, MP_TP2, UNI, UNREPAIRED, Group
 
-CLIENT = ("mine:CLIENT", toys.SOUND)
+CLIENT = "mine:CLIENT"
 
 
 def _names(groups: list[Group]) -> list[str]:
@@ -26,6 +25,21 @@ def test_another_client_gets_every_setting() -> None:
     assert _names(settings.plan([CLIENT], [])) == [
         f"mine:CLIENT-{setting.name}" for setting in (MP_TP2, MP, CORE, UNI)
     ]
+
+
+def test_one_of_our_clients_gets_only_what_is_recorded_for_it() -> None:
+    assert _names(settings.plan(["llm"], [])) == ["llm-mp-tp2", "llm-core-tp1", "llm-uni-tp1"]
+
+
+def test_another_client_is_held_to_what_ours_recorded_under_the_same_setting() -> None:
+    for group in settings.plan([CLIENT], []):
+        ours = settings.recorded(group)
+        assert ours is not None, group
+        assert ours.setting == group.setting, (group, ours)
+    for group in settings.plan([], []):
+        assert settings.recorded(group) == group
+    (eight, *_rest) = settings.plan([], [8])
+    assert settings.recorded(eight) is None, eight
 
 
 def test_two_ranks_come_first() -> None:
