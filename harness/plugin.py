@@ -187,7 +187,10 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
         if group is not None and ours is not None and ours != group:
             name = name.replace(f"[{group.name}", f"[{ours.name}")
         stored = snapshots.stored(folder, request.path.stem, name)
-        same = stored == structure if ours != group else release_snapshot == structure
+        if ours == group:
+            same = release_snapshot == structure
+        else:
+            same = stored is not None and not difference(stored, structure)
         if same:
             return
         if stored is None:
