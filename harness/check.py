@@ -267,7 +267,8 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     ]
     count = jobs(len(run.groups), options.jobs, run.variables)
     if count > 1:
-        command += ["-n", str(count), "--dist", "loadgroup"]
+        # A crash is not tried again: with loadgroup, xdist gives the case that crashed to worker after worker.
+        command += ["-n", str(count), "--dist", "loadgroup", "--max-worker-restart", "0"]
     if options.keyword:
         command += ["-k", options.keyword]
     if options.update_snapshots:
