@@ -216,7 +216,7 @@ def test_fingerprint_changes_with_requirements_and_not_with_their_order() -> Non
         ('"filelock>=3.16"', '"filelock>=3.17"', True),
         ('"safetensors>=0.4"', '"safetensors>=0.5"', True),
         ("harness.cli:main", "harness.cli:other", True),
-        ("line-length = 110", "line-length = 120", False),
+        ("strict = true", "strict = false", False),
         ("[project]", "# A comment.\n[project]", False),
     ],
     ids=["dependency", "check extra", "script", "lint setting", "comment"],

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import flow
+import pytest
+
+from harness import snapshots
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDING = """
+    from harness.structure import describe
+
+    def test_reply(engine, prompts, matches):
+        states = {key: value for key, value in engine.capture(prompts)[0].states.items()}
+        matches({"reply": describe([states]), "é": 1}, cause="c", advice="a")
+
+    def test_other(engine, matches):
+        matches(["b", "a"], cause="c", advice="a")
+"""
+FILES = {"test_reply.py": RECORDING, "conftest.py": flow.HOST_A_TOY}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    suite = flow.write_suite(tmp_path_factory.mktemp("recorded"), FILES)
+    code, record = flow.run(suite, flow.OURS, jobs=2, update_snapshots=True)
+    assert code == 0, record
+    return suite
+
+
+def _file(suite: Path) -> Path:
+    return suite / "snapshots" / flow.RELEASE / "test_reply.json"
+
+
+def _copy(recorded: Path, folder: Path, change: str = "") -> Path:
+    """The recorded suite with a change to its cases, ``before -> after``."""
+    before, _, after = change.partition(" -> ")
+    assert before in RECORDING
+    text = RECORDING.replace(before, after) if change else RECORDING
+    suite = flow.write_suite(folder, {**FILES, "test_reply.py": text})
+    _file(suite).parent.mkdir(parents=True)
+    _file(suite).write_bytes(_file(recorded).read_bytes())
+    return suite
+
+
+def test_recorded_file_is_readable_sorted_and_complete(recorded: Path) -> None:
+    text = _file(recorded).read_text(encoding="utf-8")
+    rows = json.loads(text)
+    assert list(rows) == [
+        *("test_other[executor-mp-tp1]", "test_other[executor-mp-tp2]"),
+        *("test_reply[executor-mp-tp1]", "test_reply[executor-mp-tp2]"),
+    ]
+    assert rows["test_reply[executor-mp-tp1]"] == {
+        "reply": [{"4": "tensor float32 [3, 8]", "0": "tensor float32 [3, 8]", "2": "tensor float32 [3, 8]"}],
+        "é": 1,
+    }
+    assert '"é"' in text
+    assert text.endswith("}\n")
+
+
+def test_nothing_but_the_file_is_left(recorded: Path) -> None:
+    left = [path.name for path in _file(recorded).parent.iterdir() if not path.name.endswith(".lock")]
+    assert left == ["test_reply.json"]
+
+
+def test_equal_structures_conform(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path)
+    code, record = flow.run(suite, flow.OURS, keyword="mp-tp2")
+    assert (code, record["verdict"]) == (0, "conforms"), record
+    assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+def test_changed_structure_is_a_finding_with_the_path(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, '"reply": describe([states]) -> "reply": describe([[states, None]])')
+    code, record = flow.run(suite, flow.OURS[:1], clients=("executor",))
+    assert (code, flow.outcomes(record)) == (1, {"test_reply": "failed", "test_other": "passed"})
+    finding = flow.case(record, "test_reply")["finding"]
+    assert finding["expected"] == "the structure of test_reply[executor-mp-tp2] in 0.16.0/test_reply.json"
+    assert finding["got"].startswith("reply[0]"), finding
+    assert (finding["cause"], finding["advice"]) == ("c", "a")
+    assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+def test_the_story_is_one_line(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, "describe([states]) -> describe(states)")
+    _code, record = flow.run(suite, flow.OURS[:1], clients=("executor",))
+    got = flow.case(record, "test_reply")["finding"]["got"]
+    assert got.startswith("reply: one list less"), got
+    assert "\n" not in got, got
+
+
+def test_missing_snapshot_says_how_to_record_one(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, "test_other -> test_new")
+    code, record = flow.run(suite, flow.OURS[:1], clients=("executor",))
+    assert (code, flow.outcomes(record)) == (1, {"test_reply": "passed", "test_new": "failed"})
+    finding = flow.case(record, "test_new")["finding"]
+    assert finding["got"] == "there is none"
+    assert "--update-snapshots" in finding["advice"]
+    assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+def test_unused_snapshot_is_no_pass(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, "test_other -> unused")
+    code, record = flow.run(suite, flow.OURS)
+    assert (code, record["verdict"]) == (1, "incomplete"), record
+    assert set(flow.outcomes(record).values()) == {"passed"}
+
+
+def test_snapshots_of_engines_that_were_left_out_are_not_unused(recorded: Path, tmp_path: Path) -> None:
+    code, record = flow.run(_copy(recorded, tmp_path), flow.OURS[:1], clients=("executor",))
+    assert (code, record["verdict"]) == (0, "conforms"), record
+
+
+def test_updating_one_case_keeps_the_others(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, '["b", "a"] -> ["c"]')
+    code, _record = flow.run(suite, flow.OURS[:1], keyword="test_other", update_snapshots=True, clients=("executor",))
+    assert code == 0
+    before, after = (json.loads(_file(folder).read_text(encoding="utf-8")) for folder in (recorded, suite))
+    assert after == {**before, "test_other[executor-mp-tp2]": ["c"]}
+
+
+# Somebody else's client.
+
+THEIRS = flow.groups("toys:SOUND")
+
+
+def test_another_client_is_held_to_what_ours_recorded(recorded: Path, tmp_path: Path) -> None:
+    code, record = flow.run(_copy(recorded, tmp_path), THEIRS, clients=("toys:SOUND",))
+    assert (code, set(flow.outcomes(record).values())) == (0, {"passed"}), record
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        ("describe([states]) -> describe(states)", "reply: one list less"),
+        ('"é": 1 -> "é": True', "expected 1, got True"),
+        ("def test_reply -> def test_new", "there is none"),
+    ],
+)
+def test_another_client_that_differs_is_a_finding(recorded: Path, tmp_path: Path, change: str, got: str) -> None:
+    code, record = flow.run(_copy(recorded, tmp_path, change), THEIRS, clients=("toys:SOUND",))
+    assert code == 1
+    (failed,) = [case for case in record["cases"] if case["outcome"] == "failed"]
+    assert got in failed["finding"]["got"], failed
+
+
+def test_another_client_that_gives_nothing_is_not_held_to_nothing(recorded: Path, tmp_path: Path) -> None:
+    suite = flow.write_suite(tmp_path, {"test_x.py": "def test_a(engine, matches): matches(None, cause='', advice='')"})
+    code, record = flow.run(suite, THEIRS, clients=("toys:SOUND",))
+    assert (code, flow.outcomes(record)) == (1, {"test_a": "failed"})
+
+
+def test_another_client_records_nothing(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, "describe([states]) -> describe(states)")
+    flow.run(suite, THEIRS, clients=("toys:SOUND",), update_snapshots=True)
+    assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+# The extension by itself.
+
+
+def _collection(path: Path, rows: dict[str, Any]) -> snapshots.SnapshotCollection:
+    collection = snapshots.SnapshotCollection(location=str(path))
+    for name, value in rows.items():
+        collection.add(snapshots.Snapshot(name=name, data=json.dumps(value)))
+    return collection
+
+
+def test_write_read_and_delete(tmp_path: Path) -> None:
+    extension_class = snapshots.in_folder(tmp_path)
+    extension = extension_class()
+    path = tmp_path / "test_x.json"
+    extension_class.write_snapshot_collection(snapshot_collection=_collection(path, {"b": [1], "a": None}))
+    extension_class.write_snapshot_collection(snapshot_collection=_collection(path, {"b": [2]}))
+    assert json.loads(path.read_text(encoding="utf-8")) == {"a": None, "b": [2]}
+    assert [each.name for each in extension.read_snapshot_collection(snapshot_location=str(path))] == ["a", "b"]
+    read = extension.read_snapshot_data_from_location
+    assert read(snapshot_location=str(path), snapshot_name="b", session_id="") == extension.serialize([2])
+    assert read(snapshot_location=str(path), snapshot_name="c", session_id="") is None
+    extension.delete_snapshots(snapshot_location=str(path), snapshot_names={"a"})
+    assert snapshots.stored(tmp_path, "test_x", "a") is None
+    assert snapshots.stored(tmp_path, "test_x", "b") == [2]
+    extension.delete_snapshots(snapshot_location=str(path), snapshot_names={"b"})
+    assert not path.exists()
+
+
+def test_each_folder_has_a_class_of_its_own(tmp_path: Path) -> None:
+    one, other = snapshots.in_folder(tmp_path / "1"), snapshots.in_folder(tmp_path / "2")
+    assert (one.folder, other.folder) == (tmp_path / "1", tmp_path / "2")
