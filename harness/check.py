@@ -36,6 +36,7 @@ INTERRUPTED = 130
 # After ^C: closing an engine takes vLLM up to 8 s, and pytest ends one after the other.
 CLOSING_SECONDS = 60.0
 _PYTEST_INTERRUPTED = 2
+_PYTEST_USAGE_ERROR = 4
 _PYTEST_NO_TESTS = 5
 # One engine with two workers, and the reference beside it.
 MEMORY_PER_GROUP = 6 * 2**30
@@ -312,7 +313,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
 
 
 def _wait(cases: subprocess.Popen[bytes]) -> int:
-    """The exit status of pytest; after ^C, once it has closed its engines."""
+    """The exit status of pytest; `INTERRUPTED` after ^C, once it has closed its engines."""
     try:
         return cases.wait()
     except KeyboardInterrupt:
@@ -321,16 +322,19 @@ def _wait(cases: subprocess.Popen[bytes]) -> int:
             cases.wait(CLOSING_SECONDS)
         cases.kill()
         cases.wait()
-        return _PYTEST_INTERRUPTED
+        return INTERRUPTED
 
 
 def _exit_code(status: int, record: Evidence, options: Options) -> int:
-    if status == _PYTEST_INTERRUPTED:
+    # A case file that cannot be imported ends pytest with the status of an interrupt; it is a finding.
+    if status == INTERRUPTED or (status == _PYTEST_INTERRUPTED and record.verdict != "findings"):
         record.interrupted = True
         return INTERRUPTED
+    if status == _PYTEST_USAGE_ERROR and options.keyword:
+        raise UsageError(f"-k {options.keyword!r} is no expression that pytest can read; what it said is above")
     if status == _PYTEST_NO_TESTS:
         raise UsageError(f"-k {options.keyword!r} selects no case")
-    if status not in (0, 1):
+    if status not in (0, 1, _PYTEST_INTERRUPTED):
         raise HarnessError(f"pytest could not run the cases (status {status}); what it said is above")
     if status == 1 and record.verdict == "conforms":
         # An unused snapshot fails the session and no case.

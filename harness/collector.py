@@ -37,6 +37,18 @@ class Collector:
             seconds = report.duration + (before.seconds if before is not None else 0.0)
             self._cases[name] = _result(name, report, seconds)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A case file that cannot be imported is an error, not a file without cases."""
+        if report.failed:
+            name = case_id(report.nodeid)
+            finding = {
+                "expected": f"{name} to be imported",
+                "got": report.longreprtext[-2000:],
+                "cause": "the case file is broken, or this environment lacks what it imports",
+                "advice": "read the last lines: they name the file and what is missing",
+            }
+            self._cases[name] = CaseResult(id=name, outcome="error", seconds=0.0, finding=finding)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker of xdist has ended: take over what it knows about its engines."""
