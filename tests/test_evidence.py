@@ -66,11 +66,10 @@ def test_no_changed_byte_is_taken(written: Path, tmp_path: Path, data: st.DataOb
     changed.write_bytes(original[:place] + bytes([byte]) + original[place + 1 :])
     try:
         taken = evidence.read(changed)
-    except UsageError as error:
-        assert str(changed) in str(error), error
-    else:
-        # White space between values, the case of an escape: the content is the same.
-        assert json.dumps(taken) == json.dumps(json.loads(original)), (place, byte)
+    except UsageError:
+        return
+    # White space between values, the case of an escape: the content is the same.
+    assert json.dumps(taken) == json.dumps(json.loads(original)), (place, byte)
 
 
 def _paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -127,7 +126,7 @@ def test_what_is_no_evidence_is_refused_with_advice(tmp_path: Path, text: str | 
     assert str(path) in str(caught.value), caught.value
 
 
-@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("failing", ["os.fsync", "pathlib.Path.replace"])
 def test_failed_write_leaves_the_previous_record_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -138,7 +137,7 @@ def test_failed_write_leaves_the_previous_record_whole(
     def full(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(*((os, "fsync") if failing == "fsync" else (evidence.Path, "replace")), full)
+    monkeypatch.setattr(failing, full)
     with pytest.raises(UsageError, match="No space left on device"):
         evidence.write(path, _record(("failed",)))
     assert path.read_bytes() == before

@@ -24,8 +24,9 @@ def test_nothing_raised_is_nothing_changed() -> None:
 
 @pytest.mark.parametrize("raised", [RuntimeError("Executor failed."), TimeoutError("late"), OSError("cancelled")])
 def test_any_error_means_a_death_if_a_worker_has_ended(dead: int, raised: Exception) -> None:
-    with pytest.raises(WorkerDiedError, match=f"worker process {dead} has ended") as caught, translated(
-        [os.getpid(), dead]
+    with (
+        pytest.raises(WorkerDiedError, match=f"worker process {dead} has ended") as caught,
+        translated([os.getpid(), dead]),
     ):
         raise raised
     assert type(raised).__name__ in str(caught.value), caught.value
@@ -60,6 +61,11 @@ def test_interrupt_passes(dead: int) -> None:
 
 def test_workers_that_become_known_later_count(dead: int) -> None:
     workers: list[int] = []
-    with pytest.raises(WorkerDiedError), translated(workers):
-        workers.append(dead)
-        raise RuntimeError("cancelled")
+
+    def boot() -> None:
+        with translated(workers):
+            workers.append(dead)
+            raise RuntimeError("cancelled")
+
+    with pytest.raises(WorkerDiedError):
+        boot()

@@ -142,7 +142,10 @@ def test_every_case_has_its_outcome(record: dict[str, Any]) -> None:
     [
         ("test_breaks_a_promise", {"expected": "4", "got": "771", "advice": "do not take [0]"}),
         ("test_known_and_fails", {"got": "771", "cause": "a list less"}),
-        ("test_meets_a_capture_error", {"expected": "The client gives its samples.", "got": "ClientError: no tensors"}),
+        (
+            "test_meets_a_capture_error",
+            {"expected": "The client gives its samples.", "got": "ClientError: no tensors"},
+        ),
         ("test_fails_by_itself", {"expected": "Two is three.", "cause": "the case itself failed"}),
         ("test_known_and_passes", {"got": "it passed", "advice": "remove the entry from harness/known_faults.toml"}),
     ],
@@ -204,7 +207,8 @@ def test_engine_that_dies_fails_the_cases_that_follow(tmp_path: Path) -> None:
 
 
 def test_what_an_engine_leaves_behind_is_told(tmp_path: Path) -> None:
-    suite = flow.write_suite(tmp_path, {"test_x.py": "def test_a(engine): pass"})
+    impatient = "from harness.remote import RemoteEngine\nRemoteEngine._settle.__defaults__ = (0.1,)"
+    suite = flow.write_suite(tmp_path, {"test_x.py": "def test_a(engine): pass", "conftest.py": impatient})
     _code, record = flow.run(suite, flow.groups("toys:LEAVING"))
     assert record["engines"][0]["left_behind"], record["engines"]
 

@@ -57,7 +57,9 @@ def test_capabilities_of_a_source_tree(tmp_path: Path, files: dict[str, str], ex
     ],
 )
 def test_bare_reply_is_read_from_the_return(tmp_path: Path, body: str, bare: bool) -> None:
-    code = f"class MultiprocExecutor:\n    def collective_rpc(self, method, unique_reply_rank=None):\n        {body}\n"
+    code = (
+        f"class MultiprocExecutor:\n    def collective_rpc(self, method, unique_reply_rank=None):\n        {body}\n"
+    )
     assert _probe(tmp_path, {fake_vllm.MULTIPROC: code}).bare_unique_reply is bare
 
 

@@ -1,58 +1,66 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from test_collector import _report
 
 from harness.progress import Progress
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Reporter:
+    """The terminal, and the one plugin of its configuration."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.pluginmanager = self
+
+    def getplugin(self, _name: str) -> Reporter:
+        return self
+
+    def write_line(self, line: str) -> None:
+        self.lines.append(" ".join(line.partition(" s  ")[2].split()))
+
+    def flush(self) -> None:
+        pass
+
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
+def started() -> Callable[..., tuple[Progress, Reporter]]:
+    def start(*groups: str) -> tuple[Progress, Reporter]:
+        progress, reporter = Progress(groups), Reporter()
+        progress.pytest_configure(cast("pytest.Config", reporter))
+        return progress, reporter
+
+    return start
 
 
-@pytest.fixture
-def progress(said: list[str]) -> Progress:
-    reporter = SimpleNamespace(write_line=said.append, flush=lambda: None)
-    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin=lambda _name: reporter))
-    plugin = Progress(["executor-mp-tp1", "llm-mp-tp1"])
-    plugin.pytest_configure(config)
-    return plugin
+def test_an_engine_is_told_of_once_when_it_starts_and_when_it_is_up(started: Any) -> None:
+    progress, reporter = started("llm-uni-tp1", "llm-mp-tp2")
+    for name in ("test_a[llm-uni-tp1]", "test_b[llm-uni-tp1-layer3]", "test_c"):
+        nodeid = f"cases/test_x.py::{name}"
+        progress.pytest_runtest_logstart(nodeid)
+        progress.pytest_runtest_logreport(_report("setup", "passed", nodeid=nodeid))
+        progress.pytest_runtest_logreport(_report("call", "passed", nodeid=nodeid))
+    first, second = reporter.lines
+    assert first == "llm-uni-tp1 booting"
+    assert second.startswith("llm-uni-tp1 is up after"), second
 
 
-def report(nodeid: str, when: str, outcome: str) -> Any:
-    return SimpleNamespace(nodeid=nodeid, when=when, outcome=outcome, failed=outcome == "failed")
+def test_an_engine_that_does_not_come_up_is_told_of_once(started: Any) -> None:
+    progress, reporter = started("llm-uni-tp1")
+    for name in ("test_a", "test_b"):
+        nodeid = f"test_x.py::{name}[llm-uni-tp1]"
+        progress.pytest_runtest_logstart(nodeid)
+        progress.pytest_runtest_logreport(_report("setup", "failed", nodeid=nodeid))
+    assert len(reporter.lines) == 2, reporter.lines
+    assert reporter.lines[1].startswith("llm-uni-tp1 did not come up after"), reporter.lines
 
 
-def test_an_engine_is_announced_once_and_once_more_when_it_is_up(progress: Progress, said: list[str]) -> None:
-    for case in (
-        "cases/test_a.py::test_x[executor-mp-tp1-layer0]@executor-mp-tp1",
-        "test_a.py::test_y[executor-mp-tp1]",
-    ):
-        progress.pytest_runtest_logstart(case)
-        progress.pytest_runtest_logreport(report(case, "setup", "passed"))
-        progress.pytest_runtest_logreport(report(case, "call", "passed"))
-    assert [line.split(" s  ")[1].split(" after")[0] for line in said] == [
-        "executor-mp-tp1    booting",
-        "executor-mp-tp1    is up",
-    ], said
-
-
-def test_an_engine_that_does_not_come_up_says_so_once(progress: Progress, said: list[str]) -> None:
-    for case in ("test_a.py::test_x[llm-mp-tp1]", "test_a.py::test_y[llm-mp-tp1]"):
-        progress.pytest_runtest_logstart(case)
-        progress.pytest_runtest_logreport(report(case, "setup", "failed"))
-    assert len(said) == 2, said
-    assert "llm-mp-tp1         did not come up" in said[1], said
-
-
-def test_a_failed_case_is_named_at_once(progress: Progress, said: list[str]) -> None:
-    progress.pytest_runtest_logreport(report("cases/test_a.py::test_plain", "call", "failed"))
-    assert said[0].endswith("FAILED test_a.py::test_plain"), said
-
-
-def test_passed_cases_leave_no_letter(progress: Progress) -> None:
-    status = progress.pytest_report_teststatus(report("a", "call", "passed"))
-    assert status == ("passed", "", ""), status
+def test_a_failed_case_is_told_of_at_once(started: Any) -> None:
+    progress, reporter = started("llm-uni-tp1")
+    progress.pytest_runtest_logreport(_report("call", "failed", nodeid="cases/test_x.py::test_a@no engine"))
+    assert reporter.lines == ["FAILED test_x.py::test_a"]

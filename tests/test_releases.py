@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 
 import pytest
@@ -66,8 +66,8 @@ def test_every_repair_has_a_reason_and_repairs_something(build: releases.Build) 
 @pytest.mark.parametrize("build", BUILDS, ids=_name)
 def test_cutoff_is_a_day_after_the_release_series_began(build: releases.Build) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", build.cutoff), build
-    day = datetime.date.fromisoformat(build.cutoff)
-    first, tools = datetime.date(2025, 10, 2), datetime.date.fromisoformat(releases.tools().cutoff)
+    day = dt.date.fromisoformat(build.cutoff)
+    first, tools = dt.date(2025, 10, 2), dt.date.fromisoformat(releases.tools().cutoff)
     assert first < day <= tools, build
 
 
@@ -140,5 +140,5 @@ def test_installed_distribution_maps_to_its_row(distribution: str, version: str,
 
 def test_tools_are_pinned_by_day_and_hold_what_the_check_extra_installs() -> None:
     tools = releases.tools()
-    assert datetime.date.fromisoformat(tools.cutoff) > datetime.date(2026, 1, 1)
+    assert dt.date.fromisoformat(tools.cutoff) > dt.date(2026, 1, 1)
     assert {"pytest", "pytest-xdist", "pytest-timeout", "syrupy", "filelock", "griffelib"} <= set(tools.packages)

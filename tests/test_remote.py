@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -84,9 +85,7 @@ def test_interrupt_from_the_terminal_is_the_parents(host: Host) -> None:
     assert len(engine.capture([[5]])) == 1
 
 
-def test_releases_variables_reach_the_host_and_the_users_win(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_releases_variables_reach_the_host_and_the_users_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_TOY_USER", "the user's")
     variables = {"HARNESS_TOY_ROW": "the row's", "HARNESS_TOY_USER": "the row's"}
     engine = RemoteEngine("toys:SOUND", SPEC, log=tmp_path / "log", variables=variables)
@@ -100,15 +99,14 @@ def test_releases_variables_reach_the_host_and_the_users_win(
 
 def test_capture_error_is_the_same_class_here_and_ends_the_host(host: Host) -> None:
     engine = host("toys:REFUSING")
-    with pytest.raises(InvalidLayerError, match="^layer 9 does not exist$"):
+    with pytest.raises(InvalidLayerError, match=r"^layer 9 does not exist$"):
         engine.open()
     assert processes.ended([engine.pid]) == [engine.pid]
 
 
-@pytest.mark.parametrize("client", ["toys:FAILING"])
-def test_any_other_error_is_the_clients(host: Host, client: str) -> None:
-    engine = host(client)
-    with pytest.raises(ClientError, match="^ZeroDivisionError: by zero$"):
+def test_any_other_error_is_the_clients(host: Host) -> None:
+    engine = host("toys:FAILING")
+    with pytest.raises(ClientError, match=r"^ZeroDivisionError: by zero$"):
         engine.open()
     assert "Traceback" in engine.tail(100)
 
@@ -116,9 +114,17 @@ def test_any_other_error_is_the_clients(host: Host, client: str) -> None:
 def test_capture_error_of_the_clients_own_is_the_clients(host: Host) -> None:
     engine = host("toys:RAISING")
     engine.open()
-    with pytest.raises(ClientError, match="^UnlistedError: not on the list$"):
+    with pytest.raises(ClientError, match=r"^UnlistedError: not on the list$"):
         engine.capture([[5]])
     assert engine.ask("offers", "facts", timeout=10.0) is True
+
+
+def test_answer_that_cannot_be_sent_is_the_clients(host: Host) -> None:
+    engine = host("toys:UNSENDABLE")
+    engine.open()
+    with pytest.raises(ClientError, match="the answer cannot be sent"):
+        engine.capture([[5]])
+    assert engine.call("facts")["pids"] == [engine.pid]
 
 
 def test_method_that_the_engine_lacks_is_not_offered(host: Host) -> None:
@@ -142,7 +148,7 @@ def test_reply_that_never_comes_ends_the_host_and_shows_where_it_hung(host: Host
     engine.open()
     facts = engine.call("facts")
     start = time.monotonic()
-    with pytest.raises(ReplyTimeoutError, match="no answer to call .*capture.* within 0.2 s") as caught:
+    with pytest.raises(ReplyTimeoutError, match=r"no answer to call .*capture.* within 0\.2 s") as caught:
         engine.ask("call", "capture", [[5]], timeout=0.2)
     assert time.monotonic() - start < 15.0
     assert str(engine.log) in str(caught.value), caught.value
@@ -179,7 +185,8 @@ def test_client_that_cannot_be_loaded_says_so(host: Host) -> None:
         engine.open()
 
 
-def test_what_outlives_closing_is_told_and_killed(host: Host) -> None:
+def test_what_outlives_closing_is_told_and_killed(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RemoteEngine._settle, "__defaults__", (0.1,))
     engine = host("toys:LEAVING")
     engine.open()
     facts = engine.call("facts")
@@ -197,8 +204,6 @@ def test_mark_is_there_while_the_host_is(host: Host, tmp_path: Path) -> None:
 
 
 def test_killed_parent_takes_the_host_its_children_and_its_segments_down(tmp_path: Path) -> None:
-    import json
-
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path / "log")],
         stdin=subprocess.PIPE,

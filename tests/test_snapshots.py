@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import flow
 import pytest
+from syrupy.data import Snapshot, SnapshotCollection
 
 from harness import snapshots
 
@@ -148,8 +149,10 @@ def test_another_client_that_differs_is_a_finding(recorded: Path, tmp_path: Path
     assert got in failed["finding"]["got"], failed
 
 
-def test_another_client_that_gives_nothing_is_not_held_to_nothing(recorded: Path, tmp_path: Path) -> None:
-    suite = flow.write_suite(tmp_path, {"test_x.py": "def test_a(engine, matches): matches(None, cause='', advice='')"})
+def test_another_client_that_gives_nothing_is_not_held_to_nothing(tmp_path: Path) -> None:
+    suite = flow.write_suite(
+        tmp_path, {"test_x.py": "def test_a(engine, matches): matches(None, cause='', advice='')"}
+    )
     code, record = flow.run(suite, THEIRS, clients=("toys:SOUND",))
     assert (code, flow.outcomes(record)) == (1, {"test_a": "failed"})
 
@@ -163,10 +166,10 @@ def test_another_client_records_nothing(recorded: Path, tmp_path: Path) -> None:
 # The extension by itself.
 
 
-def _collection(path: Path, rows: dict[str, Any]) -> snapshots.SnapshotCollection:
-    collection = snapshots.SnapshotCollection(location=str(path))
+def _collection(path: Path, rows: dict[str, Any]) -> SnapshotCollection:
+    collection = SnapshotCollection(location=str(path))
     for name, value in rows.items():
-        collection.add(snapshots.Snapshot(name=name, data=json.dumps(value)))
+        collection.add(Snapshot(name=name, data=json.dumps(value)))
     return collection
 
 

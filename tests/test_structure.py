@@ -49,7 +49,9 @@ def test_difference_is_empty_only_for_equal_json(one: JSON, other: JSON) -> None
     assert (difference(one, other) == []) == (_text(one) == _text(other)), (one, other, difference(one, other))
 
 
-@pytest.mark.parametrize(("one", "other"), [([True], [1]), ([1.0], [1]), ({"a": [0]}, {"a": [False]}), ([[1]], [[True]])])
+@pytest.mark.parametrize(
+    ("one", "other"), [([True], [1]), ([1.0], [1]), ({"a": [0]}, {"a": [False]}), ([[1]], [[True]])]
+)
 def test_items_of_another_type_differ(one: JSON, other: JSON) -> None:
     assert difference(one, other), (one, other)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness import environments, releases, wheels
+from harness import environments, releases, surface, wheels
 from harness.errors import EnvironmentUnusableError, UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +38,14 @@ def test_the_surface_comes_from_the_environment_and_then_from_the_cache(
 
 def test_watching_more_reads_again(release: releases.Release, monkeypatch: pytest.MonkeyPatch) -> None:
     wheels.surface_of(release)
-    monkeypatch.setattr(wheels.surface, "WATCHED", (*wheels.surface.WATCHED, (("v1.request:New",), ())))
-    read = []
-    monkeypatch.setattr(wheels, "_installed", lambda build: read.append(build.version) or {})
+    monkeypatch.setattr(surface, "WATCHED", (*surface.WATCHED, (("v1.request:New",), ())))
+    read: list[str] = []
+
+    def installed(build: releases.Build) -> surface.Surface:
+        read.append(build.version)
+        return {}
+
+    monkeypatch.setattr(wheels, "_installed", installed)
     monkeypatch.setattr(wheels, "_from_wheel", lambda build: pytest.fail(f"fetched {build.version}"))
     with pytest.raises(BaseException, match=r"fetched 0\.16\.0"):
         wheels.surface_of(release)

@@ -103,6 +103,11 @@ class Raising(Engine):
         raise UnlistedError("not on the list")
 
 
+class Unsendable(Engine):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> Any:
+        return lambda: prompts
+
+
 @dataclass(frozen=True)
 class Toy:
     """A client that opens what ``make`` makes."""
@@ -131,6 +136,7 @@ LEAVING = Toy(Leaving)
 HANGING = Toy(Hanging)
 EXITING = Toy(Exiting)
 RAISING = Toy(Raising)
+UNSENDABLE = Toy(Unsendable)
 REFUSING = Toy(_refuse)
 FAILING = Toy(_fail)
 NO_CLIENT = object()
