@@ -35,7 +35,7 @@ def _conformance(session: nox.Session, version: str) -> None:
         environment = environments.ensure(releases.find(version).build("cpu"))
     except HarnessError as error:
         if version in RELEASES:
-            session.error(str(error))
+            session.error(str(error).rstrip("."))
         # Nothing else was asked for: the exit code of the harness is the answer.
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
