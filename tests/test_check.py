@@ -18,7 +18,7 @@ from harness import check, evidence, processes
 from harness.errors import HarnessError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 GIB = 2**30
 
@@ -287,17 +287,22 @@ def _appears(path: Path, process: subprocess.Popen[bytes]) -> dict[str, Any]:
     return facts
 
 
-def _blocked(folder: Path, jobs: str) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+@pytest.fixture
+def blocked(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
     """A run that has come to a case that never ends."""
-    suite = flow.write_suite(folder, {"test_x.py": BLOCKING})
-    command = ["check", "-n", jobs, "--evidence", str(folder / "results" / "evidence.json")]
+    suite = flow.write_suite(tmp_path, {"test_x.py": BLOCKING})
+    command = ["check", "-n", "1", "--evidence", str(tmp_path / "results" / "evidence.json")]
     process = subprocess.Popen(
         [sys.executable, str(TESTS / "flow.py"), str(suite), "toys:WITH_CHILD", *command],
-        env={**os.environ, "NOTES": str(folder / "notes")},
+        env={**os.environ, "PYTHONPATH": str(TESTS), "NOTES": str(tmp_path / "notes")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    return process, _appears(folder / "notes", process)
+    try:
+        yield process, _appears(tmp_path / "notes", process)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _require_gone(facts: Mapping[str, Any]) -> None:
@@ -306,10 +311,11 @@ def _require_gone(facts: Mapping[str, Any]) -> None:
     assert [path for path in facts["segments"] if Path(path).exists()] == [], facts
 
 
-@pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_run_exits_130_keeps_its_record_and_leaves_nothing(tmp_path: Path, number: int) -> None:
-    process, facts = _blocked(tmp_path, "1")
+def test_interrupted_run_exits_130_keeps_its_record_and_leaves_nothing(
+    tmp_path: Path, blocked: tuple[subprocess.Popen[bytes], dict[str, Any]], number: int
+) -> None:
+    process, facts = blocked
     process.send_signal(number)
     assert process.wait(40.0) == 130
     _require_gone(facts)
@@ -321,9 +327,8 @@ def test_interrupted_run_exits_130_keeps_its_record_and_leaves_nothing(tmp_path:
     assert [path.name for path in (tmp_path / "results" / "logs").iterdir()] == ["toys:WITH_CHILD-mp-tp2.log"]
 
 
-@pytest.mark.usefixtures("toys")
-def test_killed_run_takes_everything_down(tmp_path: Path) -> None:
-    process, facts = _blocked(tmp_path, "1")
+def test_killed_run_takes_everything_down(blocked: tuple[subprocess.Popen[bytes], dict[str, Any]]) -> None:
+    process, facts = blocked
     process.kill()
     process.wait()
     _require_gone(facts)

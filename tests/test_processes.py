@@ -46,6 +46,7 @@ def start() -> Iterator[Start]:
 
     yield run
     for process in started:
+        process.kill()  # Also where what is tested here does not end it.
         processes.end_session(process.pid)
         process.communicate()
 
