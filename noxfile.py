@@ -43,6 +43,9 @@ def _conformance(session: nox.Session, version: str) -> None:
         *(str(environment.python), "-m", "harness", "check"),
         *session.posargs,
         external=True,
+        # After ^C the suite closes its engines and writes what it has; nox would kill it after half a second.
+        interrupt_timeout=60,
+        terminate_timeout=60,
         env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
     )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, adapters, capabilities, clients, evidence, processes, releases, settings, surface
+from . import __version__, adapters, capabilities, clients, evidence, processes, releases, report, settings, surface
 from .clients.contract import EngineSpec
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
@@ -156,14 +156,13 @@ def check(options: Options) -> int:
         )
         _say(options, f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
         code = _run_cases(run, options, record, results.with_name("junit.xml"))
-    evidence.write(results, record)
+    # Printed first: a full disk must not take the findings with it.
     if options.as_json:
         print(json.dumps(record.as_dict(), indent=1))
     else:
-        from . import report
-
         report.terminal(record, results)
-        report.step_summary(record)
+    evidence.write(results, record)
+    report.step_summary(record)
     return code
 
 

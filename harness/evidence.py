@@ -103,7 +103,7 @@ def write(path: Path, record: Evidence) -> None:
     Raises:
         UsageError: it cannot be written; a record from before is still whole.
     """
-    handle, partial = -1, ""
+    partial = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -114,13 +114,14 @@ def write(path: Path, record: Evidence) -> None:
             os.fsync(file.fileno())
         Path(partial).replace(path)
     except OSError as error:
-        if partial:
-            with contextlib.suppress(OSError):
-                Path(partial).unlink()
         raise UsageError(
             f"evidence cannot be written to {path}: {error.strerror}. Free some space or give another place "
             f"with --evidence; the run's findings are printed above."
         ) from error
+    finally:
+        if partial:  # Gone already, if it took its place.
+            with contextlib.suppress(OSError):
+                Path(partial).unlink()
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -186,14 +186,10 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
         name = request.node.name
         if group is not None and ours is not None and ours != group:
             name = name.replace(f"[{group.name}", f"[{ours.name}")
-        stored = snapshots.stored(folder, request.path.stem, name)
-        if ours == group:
-            same = release_snapshot == structure
-        else:
-            same = stored is not None and not difference(stored, structure)
-        if same:
+        there, stored = snapshots.stored(folder, request.path.stem, name)
+        if (release_snapshot == structure) if ours == group else (there and not difference(stored, structure)):
             return
-        if stored is None:
+        if not there:
             expect(
                 False,
                 expected=f"a snapshot of {name} in {folder.name}/{request.path.stem}.json",

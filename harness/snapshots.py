@@ -81,6 +81,7 @@ def in_folder(folder: Path) -> type[ReleaseSnapshots]:
     return type("ReleaseSnapshots", (ReleaseSnapshots,), {"folder": folder})
 
 
-def stored(folder: Path, case_file: str, name: str) -> Any:
-    """What a snapshot file holds under a name; None if there is no such snapshot."""
-    return _read(str(folder / f"{case_file}.json")).get(name)
+def stored(folder: Path, case_file: str, name: str) -> tuple[bool, Any]:
+    """Whether a snapshot file holds a name, and what; a recorded null is not a missing snapshot."""
+    held = _read(str(folder / f"{case_file}.json"))
+    return name in held, held.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -38,7 +39,7 @@ def surface_of(release: Release) -> Surface:
     # What is looked at is part of the key: a longer list makes new files, not wrong ones.
     watched = hashlib.sha256(repr(surface.WATCHED).encode()).hexdigest()[:12]
     path = cache() / "surfaces" / f"{build.distribution}-{build.version}-{watched}.json"
-    if path.exists():
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # Missing or torn: read again.
         rows = json.loads(path.read_text(encoding="utf-8"))
         return {row["name"]: Entry(**{**row, "parameters": tuple(row["parameters"])}) for row in rows}
     found = _installed(build) or _from_wheel(build)

@@ -198,3 +198,10 @@ def test_incomplete_recordings_are_refused(
 ) -> None:
     with pytest.raises(IncompleteSampleError, match=said):
         match_recordings(prompts, recordings)
+
+
+@pytest.mark.parametrize("config", ["[]", '{"text_config": 3}', "{}", '{"num_hidden_layers": "5", "hidden_size": 1}'])
+def test_a_config_that_lacks_a_size_is_a_damaged_checkpoint(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        model_config(str(tmp_path))

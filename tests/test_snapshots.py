@@ -185,8 +185,8 @@ def test_write_read_and_delete(tmp_path: Path) -> None:
     assert read(snapshot_location=str(path), snapshot_name="b", session_id="") == extension.serialize([2])
     assert read(snapshot_location=str(path), snapshot_name="c", session_id="") is None
     extension.delete_snapshots(snapshot_location=str(path), snapshot_names={"a"})
-    assert snapshots.stored(tmp_path, "test_x", "a") is None
-    assert snapshots.stored(tmp_path, "test_x", "b") == [2]
+    assert snapshots.stored(tmp_path, "test_x", "a") == (False, None)
+    assert snapshots.stored(tmp_path, "test_x", "b") == (True, [2])
     extension.delete_snapshots(snapshot_location=str(path), snapshot_names={"b"})
     assert not path.exists()
 

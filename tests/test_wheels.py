@@ -71,3 +71,11 @@ def test_a_cache_that_cannot_be_written_says_so(release: releases.Release, monke
     monkeypatch.setenv("HARNESS_CACHE", "/proc/nowhere")
     with pytest.raises(UsageError, match="HARNESS_CACHE"):
         wheels.surface_of(release)
+
+
+def test_a_torn_cache_is_read_again(release: releases.Release, tmp_path: Path) -> None:
+    whole = wheels.surface_of(release)
+    (kept,) = (tmp_path / "cache" / "surfaces").iterdir()
+    for torn in ('[{"name": "Request', "[1]", '[{"name": "x"}]', ""):
+        kept.write_text(torn, encoding="utf-8")
+        assert wheels.surface_of(release) == whole, torn

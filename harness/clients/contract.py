@@ -102,16 +102,21 @@ def model_config(model: str) -> dict[str, Any]:
     """The text part of a checkpoint's ``config.json``.
 
     Raises:
-        CheckpointError: it is missing or is not JSON.
+        CheckpointError: it is missing, is not JSON, or lacks the sizes that every check needs.
     """
     path = Path(model) / "config.json"
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}. Give the folder of a checkpoint.") from error
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON ({error}). Fetch or write the checkpoint again.") from error
-    text: dict[str, Any] = config.get("text_config", config)
+    text = config.get("text_config", config) if isinstance(config, dict) else None
+    if not isinstance(text, dict):
+        raise CheckpointError(f"{path} is not a model's config. Give the folder of a checkpoint.")
+    for key in ("num_hidden_layers", "hidden_size", "vocab_size"):
+        if not isinstance(text.get(key), int):
+            raise CheckpointError(f"{path} lacks {key}. Fetch or write the checkpoint again.")
     return text
 
 
