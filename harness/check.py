@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -19,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, adapters, capabilities, clients, evidence, processes, releases, report, settings, surface
+from . import __version__, clients, evidence, identity, machine, processes, releases, report, settings
 from .clients.contract import EngineSpec
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
@@ -27,7 +24,7 @@ from .prompts import prompts
 from .run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from .releases import Build, Device
     from .settings import Group
@@ -38,8 +35,6 @@ CLOSING_SECONDS = 60.0
 _PYTEST_INTERRUPTED = 2
 _PYTEST_USAGE_ERROR = 4
 _PYTEST_NO_TESTS = 5
-# One engine with two workers, and the reference beside it.
-MEMORY_PER_GROUP = 6 * 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,62 +60,6 @@ def suite() -> Path:
     raise UsageError(f"the cases are missing beside {package}: install the project again")
 
 
-def environment() -> dict[str, Any]:
-    """What evidence is bound to: the distributions, the interpreter, the machine.
-
-    Raises:
-        EnvironmentUnusableError: there is no usable vLLM here.
-    """
-    distribution, version = surface.installed_distribution()
-    has = capabilities.installed()
-    build = releases.of_distribution(distribution, version)
-    return {
-        "distribution": distribution,
-        "version": version,
-        "release": build.release if build else None,
-        "record_sha256": _record_digest(distribution),
-        "generation": adapters.generation(has),
-        "capabilities": has.as_dict(),
-        "packages": {name: _version(name) for name in ("torch", "transformers", "safetensors", "numpy")},
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _record_digest(distribution: str) -> str | None:
-    """SHA-256 of the distribution's RECORD, which lists a hash of every file that was installed."""
-    record = importlib.metadata.distribution(distribution).read_text("RECORD")
-    return hashlib.sha256(record.encode()).hexdigest() if record else None
-
-
-def jobs(groups: int, wanted: int | None, variables: Mapping[str, str]) -> int:
-    """How many engine groups run side by side: as many as there are cores and memory for.
-
-    One where workers are bound to cores by number: two engines would spin on the same ones.
-    """
-    if wanted is not None:
-        return max(1, min(wanted, groups))
-    if "|" in variables.get("VLLM_CPU_OMP_THREADS_BIND", ""):
-        return 1
-    return max(1, min(len(os.sched_getaffinity(0)), _available_memory() // MEMORY_PER_GROUP, groups))
-
-
-def _available_memory() -> int:
-    """Bytes that can be had without swapping: free memory alone leaves out the page cache."""
-    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def check(options: Options) -> int:
     """Run the suite.
 
@@ -131,7 +70,7 @@ def check(options: Options) -> int:
         EnvironmentUnusableError: there is no usable vLLM here.
         UsageError: a client or a path is wrong.
     """
-    facts = environment()
+    facts = identity.environment()
     groups = _willing(settings.plan(options.clients, options.tensor_parallel_sizes), options)
     release = facts["release"] or facts["version"]
     results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
@@ -265,7 +204,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
         *("-q", "--tb=no", "--no-header", "--no-summary"),
     ]
-    count = jobs(len(run.groups), options.jobs, run.variables)
+    count = machine.jobs(len(run.groups), options.jobs, run.variables)
     if count > 1:
         # A crash is not tried again: with loadgroup, xdist gives the case that crashed to worker after worker.
         command += ["-n", str(count), "--dist", "loadgroup", "--max-worker-restart", "0"]

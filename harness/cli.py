@@ -219,9 +219,9 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _probe(options: argparse.Namespace) -> int:
-    from . import check
+    from . import identity
 
-    facts = check.environment()
+    facts = identity.environment()
     if options.json:
         print(json.dumps(facts, indent=1))
         return 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import check, cli, clients, evidence, settings
+from harness import check, cli, clients, evidence, identity, settings
 from harness.run import Run
 from harness.settings import CORE, MP, MP_TP2, UNI, Group
 
@@ -77,7 +77,7 @@ def _prepare(work: Path, release: str, options: check.Options, chosen: Sequence[
 def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -> None:
     load = clients.load
     monkeypatch.setattr(clients, "load", lambda name: load(name if ":" in name else "toys:SOUND"))
-    monkeypatch.setattr(check, "environment", lambda: FACTS)
+    monkeypatch.setattr(identity, "environment", lambda: FACTS)
     monkeypatch.setattr(check, "suite", lambda: suite)
     monkeypatch.setattr(check, "_prepare", _prepare)
     monkeypatch.setattr(check, "_start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))

@@ -26,6 +26,8 @@ MODULES = (
     "harness.known_faults",
     "harness.prompts",
     "harness.check",
+    "harness.identity",
+    "harness.machine",
     "harness.adapters",
     "harness.adapters.shims",
     "harness.clients",

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import machine
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted", "cores", "gib", "bound", "expected"),
+    [
+        (6, None, 2, 100, False, 2),
+        (6, None, 64, 100, False, 6),
+        (6, None, 64, 13, False, 2),
+        (6, None, 64, 1, False, 1),
+        (1, None, 64, 100, False, 1),
+        (6, None, 64, 100, True, 1),
+        (6, 4, 1, 1, True, 4),
+        (2, 4, 64, 100, False, 2),
+        (6, 1, 64, 100, False, 1),
+    ],
+)
+def test_engines_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+    groups: int,
+    wanted: int | None,
+    cores: int,
+    gib: int,
+    bound: bool,
+    expected: int,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
+    monkeypatch.setattr(machine, "_available_memory", lambda: gib * GIB)
+    variables = {"VLLM_CPU_OMP_THREADS_BIND": "0|1" if bound else "nobind"}
+    assert machine.jobs(groups, wanted, variables) == expected
+
+
+def test_available_memory_is_what_the_kernel_says() -> None:
+    (total,) = [
+        int(line.split()[1]) * 1024
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        if line.startswith("MemTotal:")
+    ]
+    assert 0 < machine._available_memory() < total
