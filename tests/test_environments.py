@@ -316,7 +316,7 @@ SAID = {
     "disk full": (
         """Resolved 142 packages in 2.31s
 error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (torch==2.8.0+cpu)
-  Caused by: failed to copy file from /root/.cache/uv/archive-v0/x to /x: No space left on device (os error 28)
+  Caused by: failed to copy file from ~/.cache/uv/archive-v0/x to /x: No space left on device (os error 28)
 """,
         "",
         "uv cache prune",
