@@ -25,12 +25,14 @@ from .structure import JSON, difference
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from .clients.contract import Sample
+    from .clients.contract import EngineSpec, Sample
     from .settings import Group
 
 RUN = pytest.StashKey[Run]()
 ENGINES = pytest.StashKey[list[dict[str, Any]]]()
 REFERENCE_TIMEOUT = 180.0
+# A client that does not refuse boots a second engine.
+REFUSAL_TIMEOUT = 120.0
 # How long a run may take to end once nobody waits for it.
 GONE_SECONDS = 40.0
 
@@ -54,6 +56,16 @@ class SharedEngine(RemoteEngine):
         """Raise `NotApplicableError` if the client's engine has no such method."""
         if not self.ask("offers", method, timeout=30.0):
             raise NotApplicableError(f"client {self.group.client} does not expose {method}()")
+
+    def open_refused(self, spec: EngineSpec, refusal: type[CaptureError]) -> str:
+        """Empty if opening another engine is refused as it should be; else what happened instead."""
+        try:
+            self.ask("open_another", spec, timeout=REFUSAL_TIMEOUT)
+        except refusal:
+            return ""
+        except CaptureError as error:
+            return f"{type(error).__name__}: {error}"
+        return "an engine that opened"
 
     def close(self) -> list[int]:
         if self.left_behind is None:
