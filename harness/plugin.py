@@ -116,10 +116,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     order = {group.name: number for number, group in enumerate(run.groups)}
 
     def place(item: pytest.Item) -> tuple[int, bool]:
-        mark = item.get_closest_marker("xdist_group")
-        return order.get(mark.args[0], len(order)) if mark else len(order), item.get_closest_marker(
-            "ends_engine"
-        ) is not None
+        (group,) = item.iter_markers("xdist_group")
+        ends_engine = item.get_closest_marker("ends_engine") is not None
+        return order.get(group.args[0], len(order)), ends_engine
 
     for item in items:
         if item.get_closest_marker("xdist_group") is None:

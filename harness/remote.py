@@ -44,26 +44,24 @@ class RemoteEngine:
         self.log = log
         self.timings: dict[str, float] = {}
         ours, theirs = socket.socketpair()
-        self._lifeline_read, self._lifeline = os.pipe()
-        self._connection = Connection(os.dup(ours.fileno()))
-        start = time.monotonic()
+        lifeline, self._lifeline = os.pipe()
+        self._connection = Connection(ours.detach())
+        self._started = time.monotonic()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-u", "-m", "harness.host", client),
-                    *(str(theirs.fileno()), str(self._lifeline_read)),
+                    *(str(theirs.fileno()), str(lifeline)),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env={**variables, **os.environ},
-                pass_fds=(theirs.fileno(), self._lifeline_read),
+                pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,
             )
-        self._started = start
-        ours.close()
         theirs.close()
-        os.close(self._lifeline_read)
+        os.close(lifeline)
         self.pid = self._process.pid
         self.closed = False
         self._segments: set[str] = set()

@@ -43,6 +43,11 @@ def decoder_layers(model: Any) -> Any:
     return node.layers
 
 
+def loaded_model(runner: Any) -> Any:
+    """The model that a runner runs, out of what vLLM wraps around it."""
+    return runner.get_model() if hasattr(runner, "get_model") else runner.model
+
+
 def batch_order(runner: Any, scheduled: dict[str, int]) -> list[str]:
     """The request ids in the order of the rows of the last forward.
 
@@ -65,8 +70,7 @@ class Recorder:
         self.recordings: dict[str, Recording] = {}
         self.last: dict[int, torch.Tensor] = {}
         self._capturing = False
-        model = runner.get_model() if hasattr(runner, "get_model") else runner.model
-        stack = decoder_layers(model)
+        stack = decoder_layers(loaded_model(runner))
         for layer in layers:
             stack[layer].register_forward_hook(self._hook(layer))
         self._execute_model = runner.execute_model
@@ -148,13 +152,12 @@ class CaptureExtension:
         """Which process answers: its pid, rank, the executor backend that vLLM chose, and what runs the model."""
         worker: Any = self
         runner = worker.model_runner
-        model = runner.get_model() if hasattr(runner, "get_model") else runner.model
         return {
             "pid": os.getpid(),
             "rank": worker.rank,
             "backend": str(worker.vllm_config.parallel_config.distributed_executor_backend),
             "runner": f"{type(runner).__module__}.{type(runner).__name__}",
-            "model": type(model).__name__,
+            "model": type(loaded_model(runner)).__name__,
         }
 
     def harness_take(self) -> list[dict[str, Any]] | None:
