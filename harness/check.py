@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__, clients, evidence, identity, machine, processes, releases, report, settings
-from .clients.contract import EngineSpec
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .prompts import prompts
@@ -113,15 +112,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
     """
     left = []
     for group in groups:
-        setting = group.setting
-        spec = EngineSpec(
-            model="",
-            layers=(0,),
-            tensor_parallel_size=setting.tensor_parallel_size,
-            executor_backend=setting.executor_backend,
-            engine_core_process=setting.engine_core_process,
-            device=options.device,
-        )
+        spec = group.setting.spec(model="", layers=(0,), device=options.device)
         if reason := clients.load(group.client).refuses(spec):
             _say(options, f"{group.name} is left out: {group.client} {reason}")
         else:

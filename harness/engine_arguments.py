@@ -29,7 +29,8 @@ def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
         "max_num_seqs": spec.max_num_seqs,
         "enable_prefix_caching": spec.enable_prefix_caching,
         "enable_chunked_prefill": spec.enable_chunked_prefill,
-        "async_scheduling": False,
+        "long_prefill_token_threshold": spec.long_prefill_token_threshold,
+        "async_scheduling": spec.async_scheduling,
         "trust_remote_code": spec.trust_remote_code,
         "worker_extension_cls": spec.extension,
         "disable_log_stats": True,
@@ -37,6 +38,8 @@ def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
     }
     if spec.num_kv_blocks is not None:
         arguments["num_gpu_blocks_override"] = spec.num_kv_blocks
+    if spec.block_size is not None:
+        arguments["block_size"] = spec.block_size
     return arguments
 
 

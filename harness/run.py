@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .clients.contract import EngineSpec
 from .settings import UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from .clients.contract import EngineSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +37,12 @@ class Run:
     def spec(self, group: Group) -> EngineSpec:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
         repair: Mapping[str, Any] = {} if group == UNREPAIRED else self.repair
-        return EngineSpec(
-            **repair,
+        return group.setting.spec(
             model=self.checkpoint,
             layers=self.layers,
-            tensor_parallel_size=group.setting.tensor_parallel_size,
-            executor_backend=group.setting.executor_backend,
-            engine_core_process=group.setting.engine_core_process,
             device=self.device,
             dtype=self.dtype,
+            **repair,
         )
 
     @property

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .clients.contract import EngineSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .clients.contract import ExecutorBackend
+
+
+# So little of everything that the suite's prompts are cut into chunks, hit each other's cached prefixes, wait for
+# a slot, and preempt each other.
+_TIGHT: Mapping[str, Any] = {
+    "max_model_len": 160,
+    "max_num_batched_tokens": 32,
+    "long_prefill_token_threshold": 16,
+    "max_num_seqs": 4,
+    "enable_chunked_prefill": True,
+    "enable_prefix_caching": True,
+    "block_size": 16,
+    "num_kv_blocks": 12,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +35,38 @@ class Setting:
     executor_backend: ExecutorBackend
     tensor_parallel_size: int = 1
     engine_core_process: bool = False
+    async_scheduling: bool = False
+    tight: bool = False
+
+    def spec(self, *, model: str, layers: tuple[int, ...], **others: Any) -> EngineSpec:
+        """What an engine of this setting is opened with; ``others`` are further fields of `EngineSpec`."""
+        return EngineSpec(
+            **{
+                "executor_backend": self.executor_backend,
+                "tensor_parallel_size": self.tensor_parallel_size,
+                "engine_core_process": self.engine_core_process,
+                "async_scheduling": self.async_scheduling,
+                **(_TIGHT if self.tight else {}),
+                "model": model,
+                "layers": layers,
+                **others,
+            }
+        )
 
 
 UNI = Setting(name="uni-tp1", executor_backend="uni")
 MP = Setting(name="mp-tp1", executor_backend="mp")
 MP_TP2 = Setting(name="mp-tp2", executor_backend="mp", tensor_parallel_size=2)
 CORE = Setting(name="core-tp1", executor_backend="uni", engine_core_process=True)
+TIGHT = Setting(name="tight-tp1", executor_backend="uni", tight=True)
+ASYNC = Setting(
+    name="async-tp2",
+    executor_backend="mp",
+    tensor_parallel_size=2,
+    engine_core_process=True,
+    async_scheduling=True,
+    tight=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

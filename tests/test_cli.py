@@ -11,6 +11,7 @@ import pytest
 from conftest import TESTS
 
 from harness import __version__, cli, environments, releases
+from harness.commands import COMMANDS
 from harness.errors import CaptureError, EnvironmentUnusableError, GateRefusedError, HarnessError, UsageError
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def test_exit_code_of_what_is_raised(
     def fail(_options: object) -> NoReturn:
         raise raised
 
-    monkeypatch.setattr(cli, "_releases", fail)
+    monkeypatch.setattr(COMMANDS["releases"], "run", fail)
     assert cli.main(["releases"]) == code
     assert said in capsys.readouterr().err
 
@@ -216,7 +217,8 @@ def test_reader_that_stops_reading_is_no_error(buffered: bool) -> None:
 def test_signal_that_was_ignored_when_it_started_interrupts_it() -> None:
     code = (
         "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-        "from harness import cli; cli._releases = lambda options: os.kill(os.getpid(), signal.SIGINT) or 0;"
+        "from harness import cli; from harness.commands import releases;"
+        "releases.run = lambda options: os.kill(os.getpid(), signal.SIGINT) or 0;"
         "raise SystemExit(cli.main(['releases']))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)

@@ -47,7 +47,10 @@ class EngineSpec:
     max_num_seqs: int = 16
     enable_prefix_caching: bool = False
     enable_chunked_prefill: bool = False
+    long_prefill_token_threshold: int = 0
+    block_size: int | None = None
     num_kv_blocks: int | None = None
+    async_scheduling: bool = False
     trust_remote_code: bool = False
     extension: str = "harness.worker.CaptureExtension"
     extra_arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,71 @@
+"""``harness check``: the suite on the vLLM at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "run the cases on the vLLM installed here"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--client",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="executor, llm, or module:attribute; repeat for several; both of ours if not given",
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--tensor-parallel-size",
+        action="append",
+        type=int,
+        default=[],
+        metavar="N",
+        help="only these sizes; repeat for several; 1 and 2 if not given",
+    )
+    parser.add_argument(
+        "-k", default="", dest="keyword", metavar="EXPRESSION", help="only cases that match, as pytest -k"
+    )
+    parser.add_argument(
+        "--evidence",
+        type=Path,
+        metavar="FILE",
+        help="where the record goes; results/<release>-<device>/evidence.json if not given",
+    )
+    parser.add_argument(
+        "--update-snapshots", action="store_true", help="write this release's snapshots instead of comparing"
+    )
+    parser.add_argument(
+        "-n",
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="engines side by side; as cores and memory allow if not given",
+    )
+    parser.add_argument("--json", action="store_true", help="print the evidence; progress goes to stderr")
+
+
+def run(options: argparse.Namespace) -> int:
+    from harness import check
+
+    if any(size < 1 for size in options.tensor_parallel_size):
+        raise UsageError("--tensor-parallel-size must be 1 or more")
+    return check.check(
+        check.Options(
+            clients=tuple(options.client),
+            device=options.device,
+            tensor_parallel_sizes=tuple(options.tensor_parallel_size),
+            keyword=options.keyword,
+            evidence=options.evidence,
+            update_snapshots=options.update_snapshots,
+            jobs=options.jobs,
+            as_json=options.json,
+        )
+    )

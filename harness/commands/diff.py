@@ -1,0 +1,35 @@
+"""``harness diff``: what changed between two releases."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "what changed between two releases, from their wheels and snapshots"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", help="a pinned version")
+    parser.add_argument("after", help="a pinned version")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+
+
+def run(options: argparse.Namespace) -> int:
+    from harness import check, diff, releases, wheels
+
+    before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
+    snapshots = check.suite() / "snapshots"
+    recorded = diff.recorded(snapshots / options.before, snapshots / options.after)
+    changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
+    if options.json:
+        print(json.dumps([change.as_dict() for change in changes], indent=1))
+    elif options.markdown:
+        print(diff.markdown(options.before, options.after, changes), end="")
+    else:
+        print("\n".join(diff.lines(options.before, options.after, changes)))
+    return 0

@@ -1,0 +1,31 @@
+"""``harness environment``: the interpreter of a release."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "make a release's environment, or reuse it, and print its interpreter"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("release", help="a pinned version, as `harness releases` lists them")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        dest="requirements",
+        metavar="REQUIREMENT",
+        help="a further requirement, resolved together with vLLM; repeat for several",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from harness import environments, releases
+
+    build = releases.find(options.release).build(options.device)
+    print(environments.ensure(build, requirements=options.requirements).python)
+    return 0
