@@ -22,7 +22,7 @@ def test_values(engine: SharedEngine, prompts: list[list[int]], reference: dict[
     """The residual stream after each decoder layer, before the final norm, is Hugging Face's."""
     samples = engine.shared_capture(prompts)
     for number, sample in enumerate(samples):
-        theirs = reference[f"{number}.{layer}"]
+        theirs = reference[f"batch.{number}.{layer}"]
         error = (sample.states[layer] - theirs).abs()
         worst = float(error.max())
         row = int(error.max(dim=1).values.argmax())
@@ -40,14 +40,14 @@ def _cause(samples: list[Any], reference: dict[str, Any], number: int, layer: in
     """What the wrong rows are instead, if they are anything that can be recognised."""
     states = samples[number].states[layer]
     for other in range(NUM_LAYERS):
-        if other != layer and float((states - reference[f"{number}.{other}"]).abs().max()) <= TOLERANCE:
+        if other != layer and float((states - reference[f"batch.{number}.{other}"]).abs().max()) <= TOLERANCE:
             return f"these are the states of layer {other}: captured {other - layer:+d} layers away"
     for other in range(len(samples)):
-        theirs = reference[f"{other}.{layer}"]
+        theirs = reference[f"batch.{other}.{layer}"]
         same_shape = other != number and theirs.shape == states.shape
         if same_shape and float((states - theirs).abs().max()) <= TOLERANCE:
             return f"these are the rows of prompt {other}"
-    shifted = reference[f"{number}.{layer}"][:-1]
+    shifted = reference[f"batch.{number}.{layer}"][:-1]
     if len(shifted) and float((states[1:] - shifted).abs().max()) <= TOLERANCE:
         return "rows are shifted by one"
     if float(states.abs().max()) == 0.0:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, clients, evidence, identity, machine, processes, releases, report, settings
+from . import __version__, clients, evidence, identity, machine, processes, prompts, releases, report, settings
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
-from .prompts import prompts
 from .run import Run
 
 if TYPE_CHECKING:
@@ -158,9 +157,10 @@ def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group]
         snapshots=str(suite() / "snapshots" / release),
         variables=build.environment if build else {},
         repair=_repair(build),
+        block_size=build.block_size if build else settings.BLOCK_SIZE,
     )
     run.write(work / "run.json")
-    (work / "prompts.json").write_text(json.dumps(prompts(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
+    (work / "prompts.json").write_text(json.dumps(prompts.sets(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
 
 

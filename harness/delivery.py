@@ -44,6 +44,11 @@ def require_tensors(reply: Any) -> list[torch.Tensor]:
     )
 
 
+def merged(replies: Sequence[dict[str, Any]]) -> dict[int, torch.Tensor]:
+    """What the ranks replied to ``harness_inputs``, in one: pipeline stages hold different layers."""
+    return {int(layer): decode(encoded) for reply in replies for layer, encoded in reply.items()}
+
+
 def samples(
     spec: EngineSpec, prompts: Sequence[Sequence[int]], replies: Sequence[list[dict[str, Any]] | None]
 ) -> list[Sample]:

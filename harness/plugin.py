@@ -52,6 +52,13 @@ class SharedEngine(RemoteEngine):
             self._captured = self.capture(prompts)
         return self._captured
 
+    def activity(self) -> dict[str, int] | None:
+        """What the first rank did since the last call, if the client's engine can tell."""
+        if not self.ask("offers", "activity", timeout=30.0):
+            return None
+        activity: dict[str, int] = self.call("activity")
+        return activity
+
     def offer(self, method: str) -> None:
         """Raise `NotApplicableError` if the client's engine has no such method."""
         if not self.ask("offers", method, timeout=30.0):
@@ -79,6 +86,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "tight: runs on the engines that are short of budget, slots and KV blocks")
     config.addinivalue_line("markers", "ends_engine: leaves the engine unusable, so it runs last on it")
     given = config.getoption("--harness-run")
     if given is None:
@@ -102,7 +110,9 @@ def _follow_parent(lifeline: int) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
-        groups = metafunc.config.stash[RUN].groups
+        groups: Sequence[Group] = metafunc.config.stash[RUN].groups
+        if metafunc.definition.get_closest_marker("tight") is not None:
+            groups = [group for group in groups if group.setting.tight]
         metafunc.parametrize(
             "engine",
             [pytest.param(group, id=group.name, marks=pytest.mark.xdist_group(group.name)) for group in groups],
@@ -128,6 +138,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause)
             )
+    if not any(group.setting.tight for group in run.groups):
+        # pytest makes a skipped case of one that has no engine, and nothing may be skipped.
+        items[:] = [item for item in items if item.get_closest_marker("tight") is None]
     items.sort(key=place)
 
 
@@ -157,14 +170,20 @@ def engine(request: pytest.FixtureRequest, run: Run, pytestconfig: pytest.Config
 
 
 @pytest.fixture(scope="session")
-def prompts(run: Run) -> list[list[int]]:
-    loaded: list[list[int]] = json.loads((Path(run.work) / "prompts.json").read_text(encoding="utf-8"))
+def prompt_sets(run: Run) -> dict[str, list[list[int]]]:
+    """The prompts of all cases, by the names of `harness.prompts.sets`."""
+    loaded: dict[str, list[list[int]]] = json.loads((Path(run.work) / "prompts.json").read_text(encoding="utf-8"))
     return loaded
 
 
 @pytest.fixture(scope="session")
+def prompts(prompt_sets: dict[str, list[list[int]]]) -> list[list[int]]:
+    return prompt_sets["batch"]
+
+
+@pytest.fixture(scope="session")
 def reference(run: Run) -> dict[str, Any]:
-    """Hugging Face's states, ``{"<prompt>.<layer>": [n, hidden_size]}``, float32."""
+    """Hugging Face's states, ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``, float32."""
     from safetensors.torch import load_file
 
     path = Path(run.work) / "reference.safetensors"

@@ -58,12 +58,14 @@ def main(arguments: list[str]) -> None:
 
 
 def _write(checkpoint: Path, prompts: Path, out: Path) -> None:
-    states = layer_states(checkpoint, json.loads(prompts.read_text(encoding="utf-8")))
+    sets: dict[str, list[list[int]]] = json.loads(prompts.read_text(encoding="utf-8"))
+    names = [f"{name}.{number}" for name, members in sets.items() for number in range(len(members))]
+    states = layer_states(checkpoint, [prompt for members in sets.values() for prompt in members])
     partial = out.with_suffix(".partial")
     save_file(
         {
-            f"{prompt}.{layer}": rows.contiguous()
-            for prompt, layers in enumerate(states)
+            f"{name}.{layer}": rows.contiguous()
+            for name, layers in zip(names, states, strict=True)
             for layer, rows in enumerate(layers)
         },
         str(partial),

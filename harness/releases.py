@@ -54,6 +54,7 @@ class Build:
     overrides: tuple[Override, ...]
     environment: Mapping[str, str]
     glibc: str | None
+    block_size: int
     repair: Repair | None
 
     @property
@@ -137,6 +138,7 @@ def _parse(row: dict[str, Any], defaults: dict[str, Any]) -> Release:
                 **entry.get("environment", {}),
             },
             glibc=entry.get("glibc"),
+            block_size=entry.get("block_size", defaults[device]["block_size"]),
             repair=_repair(entry["repair"]) if "repair" in entry else None,
         )
     return Release(version=row["version"], builds=builds, missing=missing)

@@ -33,6 +33,7 @@ class Run:
     snapshots: str
     variables: Mapping[str, str]
     repair: Mapping[str, Any]
+    block_size: int
 
     def spec(self, group: Group) -> EngineSpec:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
@@ -40,6 +41,7 @@ class Run:
         return group.setting.spec(
             model=self.checkpoint,
             layers=self.layers,
+            block_size=self.block_size,
             device=self.device,
             dtype=self.dtype,
             **repair,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,19 @@ if TYPE_CHECKING:
     from .clients.contract import ExecutorBackend
 
 
+_TIGHT_TOKENS = 160
+# What most kernels take; `releases.Build` says where it is another.
+BLOCK_SIZE = 32
+
 # So little of everything that the suite's prompts are cut into chunks, hit each other's cached prefixes, wait for
 # a slot, and preempt each other.
 _TIGHT: Mapping[str, Any] = {
-    "max_model_len": 160,
+    "max_model_len": _TIGHT_TOKENS,
     "max_num_batched_tokens": 32,
     "long_prefill_token_threshold": 16,
     "max_num_seqs": 4,
     "enable_chunked_prefill": True,
     "enable_prefix_caching": True,
-    "block_size": 16,
-    "num_kv_blocks": 12,
 }
 
 
@@ -38,15 +41,23 @@ class Setting:
     async_scheduling: bool = False
     tight: bool = False
 
-    def spec(self, *, model: str, layers: tuple[int, ...], **others: Any) -> EngineSpec:
-        """What an engine of this setting is opened with; ``others`` are further fields of `EngineSpec`."""
+    def spec(self, *, model: str, layers: tuple[int, ...], block_size: int = BLOCK_SIZE, **others: Any) -> EngineSpec:
+        """What an engine of this setting is opened with.
+
+        Args:
+            model: the checkpoint's folder.
+            layers: what to capture.
+            block_size: tokens a KV block, where KV blocks are few: room for one longest prompt, and the null block.
+            others: further fields of `EngineSpec`.
+        """
+        blocks = {"block_size": block_size, "num_kv_blocks": 1 + math.ceil(_TIGHT_TOKENS / block_size)}
         return EngineSpec(
             **{
                 "executor_backend": self.executor_backend,
                 "tensor_parallel_size": self.tensor_parallel_size,
                 "engine_core_process": self.engine_core_process,
                 "async_scheduling": self.async_scheduling,
-                **(_TIGHT if self.tight else {}),
+                **({**_TIGHT, **blocks} if self.tight else {}),
                 "model": model,
                 "layers": layers,
                 **others,
@@ -84,9 +95,11 @@ class Group:
 # Where the two clients would boot the same thing, one of them does.
 _DEFAULT = (
     Group(client="executor", setting=MP_TP2),
+    Group(client="llm", setting=ASYNC),
     Group(client="llm", setting=MP_TP2),
     Group(client="executor", setting=MP),
     Group(client="llm", setting=CORE),
+    Group(client="executor", setting=TIGHT),
     Group(client="executor", setting=UNI),
     Group(client="llm", setting=UNI),
 )
@@ -118,7 +131,7 @@ def plan(clients: Sequence[str], tensor_parallel_sizes: Sequence[int]) -> list[G
     groups = [group for group in _DEFAULT if not clients or group.client in clients]
     for name in clients:
         if name not in ours:
-            groups += [Group(client=name, setting=setting) for setting in (MP_TP2, MP, CORE, UNI)]
+            groups += [Group(client=name, setting=setting) for setting in (MP_TP2, ASYNC, MP, CORE, TIGHT, UNI)]
     if tensor_parallel_sizes:
         wanted = set(tensor_parallel_sizes)
         known = {group.setting.tensor_parallel_size for group in groups}

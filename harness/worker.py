@@ -8,10 +8,12 @@ already has (0.11.0 worker/worker_base.py, since 0.11.1 v1/worker/worker_base.py
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from .inputs import Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,11 +25,26 @@ class Recording:
 
     token_ids: list[int]
     rows: dict[int, torch.Tensor] = field(default_factory=dict)
+    end: int = 0
     seen: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
 
-def decoder_layers(model: Any) -> Any:
-    """The list of decoder layers, found by structure: DeepSeek V2 and V3, Kimi K2 and K2.5, Llama-like.
+@dataclass
+class Activity:
+    """What the runner did with the requests, counted in forwards: proof that a case met what it is about.
+
+    ``cut`` rows ended before their prompt did; ``resumed`` requests began again before where they had been;
+    ``reordered`` batches were in another order than the scheduler's.
+    """
+
+    forwards: int = 0
+    cut: int = 0
+    resumed: int = 0
+    reordered: int = 0
+
+
+def decoder_stack(model: Any) -> Any:
+    """The module that holds the decoder ``layers``, found by structure: DeepSeek V2 and V3, Kimi, Llama-like.
 
     Raises:
         RuntimeError: no module on the way down has ``layers``; the message names the classes passed.
@@ -40,7 +57,7 @@ def decoder_layers(model: Any) -> Any:
             raise RuntimeError(f"no decoder layers found below {' > '.join(path)}")
         node = inner
         path.append(type(node).__name__)
-    return node.layers
+    return node
 
 
 def loaded_model(runner: Any) -> Any:
@@ -61,6 +78,12 @@ def batch_order(runner: Any, scheduled: dict[str, int]) -> list[str]:
     return [request for request in batch.req_ids if request in scheduled]
 
 
+def held(runner: Any) -> int:
+    """How many requests a runner keeps state of."""
+    requests = runner.requests if hasattr(runner, "requests") else runner.req_states.req_id_to_index
+    return len(requests)
+
+
 class Recorder:
     """Hooks on the decoder layers, and the rows they saw, by request and position."""
 
@@ -70,9 +93,10 @@ class Recorder:
         self.recordings: dict[str, Recording] = {}
         self.last: dict[int, torch.Tensor] = {}
         self._capturing = False
-        stack = decoder_layers(loaded_model(runner))
+        self.activity = Activity()
+        stack = decoder_stack(loaded_model(runner))
         for layer in layers:
-            stack[layer].register_forward_hook(self._hook(layer))
+            stack.layers[layer].register_forward_hook(self._hook(layer))
         self._execute_model = runner.execute_model
         runner.execute_model = self.execute_model
 
@@ -100,13 +124,16 @@ class Recorder:
         starts: dict[str, int] = {}
         for request in scheduler_output.scheduled_new_reqs:
             starts[request.req_id] = request.num_computed_tokens
-            self.recordings[request.req_id] = Recording(token_ids=list(request.prompt_token_ids))
+            self.recordings.setdefault(request.req_id, Recording(token_ids=list(request.prompt_token_ids)))
         cached = scheduler_output.scheduled_cached_reqs
         starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
 
         scheduled = scheduler_output.num_scheduled_tokens
+        order = batch_order(self.runner, scheduled)
+        self.activity.forwards += 1
+        self.activity.reordered += order != list(scheduled)
         row = 0
-        for request_id in batch_order(self.runner, scheduled):
+        for request_id in order:
             count = scheduled[request_id]
             self._keep(request_id, starts[request_id], row, count)
             row += count
@@ -121,6 +148,9 @@ class Recorder:
             return
         if not len(recording.seen):
             recording.seen = torch.zeros(length, dtype=torch.bool)
+        self.activity.cut += stop < length
+        self.activity.resumed += start < recording.end
+        recording.end = stop
         recording.seen[start:stop] = True
         for layer, states in self.last.items():
             if layer not in recording.rows:
@@ -176,6 +206,21 @@ class CaptureExtension:
         ]
         recorder.recordings = {}
         return taken
+
+    def harness_activity(self) -> dict[str, int]:
+        """What was done since the last call, and the requests that the runner still holds, as ``held``."""
+        recorder = self.harness_recorder
+        activity, recorder.activity = recorder.activity, Activity()
+        return {**asdict(activity), "held": held(recorder.runner)}
+
+    def harness_follow_inputs(self) -> None:
+        """Keep what goes into each layer of the next forward, for `harness_inputs`."""
+        worker: Any = self
+        self.harness_followed = Inputs(decoder_stack(loaded_model(worker.model_runner)))
+
+    def harness_inputs(self) -> dict[str, tuple[str, list[int], bytes]]:
+        """The inputs of the last forward: layer ids, and the number of layers, to tensors as `encode` gives them."""
+        return {str(number): encode(states) for number, states in self.harness_followed.take().items()}
 
     def harness_forget(self) -> None:
         """Drop the last forward's states, as if nothing had been captured."""

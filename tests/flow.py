@@ -68,9 +68,10 @@ def _prepare(work: Path, release: str, options: check.Options, chosen: Sequence[
         snapshots=str(check.suite() / "snapshots" / release),
         variables={},
         repair={},
+        block_size=32,
     )
     run.write(work / "run.json")
-    (work / "prompts.json").write_text(json.dumps(PROMPTS), encoding="utf-8")
+    (work / "prompts.json").write_text(json.dumps({"batch": PROMPTS}), encoding="utf-8")
     return run
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from harness import settings
 from harness.run import Run
-from harness.settings import CORE, MP, MP_TP2, UNI, UNREPAIRED, Group
+from harness.settings import ASYNC, CORE, MP, MP_TP2, TIGHT, UNI, UNREPAIRED, Group
 
 CLIENT = "mine:CLIENT"
 
@@ -15,7 +15,7 @@ def _names(groups: list[Group]) -> list[str]:
 
 def test_our_clients_share_the_settings_between_them() -> None:
     groups = settings.plan([], [])
-    assert {group.setting for group in groups} == {UNI, MP, MP_TP2, CORE}
+    assert {group.setting for group in groups} == {UNI, MP, MP_TP2, CORE, TIGHT, ASYNC}
     assert {group.client for group in groups} == {"executor", "llm"}
     assert len(set(_names(groups))) == len(groups), groups
     assert UNREPAIRED in groups
@@ -23,12 +23,17 @@ def test_our_clients_share_the_settings_between_them() -> None:
 
 def test_another_client_gets_every_setting() -> None:
     assert _names(settings.plan([CLIENT], [])) == [
-        f"mine:CLIENT-{setting.name}" for setting in (MP_TP2, MP, CORE, UNI)
+        f"mine:CLIENT-{setting.name}" for setting in (MP_TP2, ASYNC, MP, CORE, TIGHT, UNI)
     ]
 
 
 def test_one_of_our_clients_gets_only_what_is_recorded_for_it() -> None:
-    assert _names(settings.plan(["llm"], [])) == ["llm-mp-tp2", "llm-core-tp1", "llm-uni-tp1"]
+    assert _names(settings.plan(["llm"], [])) == [
+        "llm-async-tp2",
+        "llm-mp-tp2",
+        "llm-core-tp1",
+        "llm-uni-tp1",
+    ]
 
 
 def test_another_client_is_held_to_what_ours_recorded_under_the_same_setting() -> None:
@@ -51,10 +56,10 @@ def test_two_ranks_come_first() -> None:
 @pytest.mark.parametrize(
     ("sizes", "names"),
     [
-        ([2], ["mine:CLIENT-mp-tp2"]),
-        ([1], ["mine:CLIENT-mp-tp1", "mine:CLIENT-core-tp1", "mine:CLIENT-uni-tp1"]),
+        ([2], ["mine:CLIENT-mp-tp2", "mine:CLIENT-async-tp2"]),
+        ([1], [f"mine:CLIENT-{name}" for name in ("mp-tp1", "core-tp1", "tight-tp1", "uni-tp1")]),
         ([8], ["mine:CLIENT-mp-tp8"]),
-        ([2, 4, 4], ["mine:CLIENT-mp-tp4", "mine:CLIENT-mp-tp2"]),
+        ([2, 4, 4], ["mine:CLIENT-mp-tp4", "mine:CLIENT-mp-tp2", "mine:CLIENT-async-tp2"]),
     ],
 )
 def test_only_the_sizes_that_were_asked_for(sizes: list[int], names: list[str]) -> None:
@@ -80,6 +85,7 @@ def _run(**changes: object) -> Run:
         "snapshots": "/snapshots/0.16.0",
         "variables": {"OMP_NUM_THREADS": "1"},
         "repair": {},
+        "block_size": 32,
     }
     return Run(**{**facts, **changes})  # type: ignore[arg-type]
 

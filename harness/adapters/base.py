@@ -13,7 +13,7 @@ from harness import capabilities as facts
 from harness.engine_arguments import engine_arguments
 from harness.errors import NotApplicableError
 
-from . import shims
+from . import prefix_cache, shims
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ class Adapter(abc.ABC):
         self.vllm_config: Any = None
         self.executor: Any = None
         self.scheduler: Any = None
+        self._block_hasher: Any = None
 
     # The boot.
 
@@ -91,17 +92,25 @@ class Adapter(abc.ABC):
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.structured_output import StructuredOutputManager
 
+        sizes = shims.scheduler_block_sizes(self.has, self.vllm_config, kv_cache_config)
+        if self.spec.enable_prefix_caching:
+            default = sizes.get("block_size", self.vllm_config.cache_config.block_size)
+            self._block_hasher = prefix_cache.block_hasher(sizes.get("hash_block_size", default))
         return Scheduler(
             vllm_config=self.vllm_config,
             kv_cache_config=kv_cache_config,
             structured_output_manager=StructuredOutputManager(self.vllm_config),
-            **shims.scheduler_block_sizes(self.has, self.vllm_config, kv_cache_config),
+            **sizes,
         )
 
     # Requests and steps.
 
     def add(self, request_id: str, prompt: Sequence[int]) -> None:
-        """Queue a prompt; one token is generated, as vLLM does no prefill without it."""
+        """Queue a prompt; one token is generated, as vLLM does no prefill without it.
+
+        The salt keeps it from the cached prefixes of other requests: rows that are not computed again cannot be
+        captured. Its own, after it was preempted, it finds.
+        """
         from vllm import SamplingParams
         from vllm.v1.request import Request
 
@@ -111,6 +120,8 @@ class Adapter(abc.ABC):
                 prompt_token_ids=list(prompt),
                 sampling_params=SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 pooling_params=None,
+                cache_salt=request_id,
+                block_hasher=self._block_hasher,
                 **shims.request_arguments(self.has),
             )
         )

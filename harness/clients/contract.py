@@ -83,6 +83,15 @@ class RawEngine(Engine, Protocol):
     def identities(self) -> list[dict[str, Any]]:
         """What `CaptureExtension.harness_identity` answers, a worker each, in rank order."""
 
+    def activity(self) -> dict[str, int]:
+        """What the first rank did since the last call: see `harness.worker.Activity`."""
+
+    def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
+        """What goes into each decoder layer, ``[n, hidden_size]``, and under their number what leaves the last.
+
+        The prompt must fit one chunk.
+        """
+
     def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
         """The reply of a worker method, exactly as vLLM's ``collective_rpc`` gives it."""
 

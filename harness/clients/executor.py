@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    import torch
+
     from harness.adapters.base import Adapter
 
 
@@ -55,6 +57,18 @@ class ExecutorEngine:
         with self._translated():
             replies: list[dict[str, Any]] = self._adapter.rpc("harness_identity")
         return replies
+
+    def activity(self) -> dict[str, int]:
+        with self._translated():
+            activity: dict[str, int] = self._adapter.rpc("harness_activity")[0]
+        return activity
+
+    def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
+        with self._translated():
+            self._adapter.rpc("harness_follow_inputs")
+        self.capture([prompt])
+        with self._translated():
+            return delivery.merged(self._adapter.rpc("harness_inputs"))
 
     def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
         with self._translated():

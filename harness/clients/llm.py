@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from harness import delivery
@@ -14,6 +15,8 @@ from .failures import end, translated
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
 
 class LLMEngine:
     """An open ``vllm.LLM``."""
@@ -23,6 +26,7 @@ class LLMEngine:
 
         self.spec = spec
         self._workers: list[int] = []
+        self._salts = itertools.count()
         self._llm = LLM(**engine_arguments(spec))
         self._workers = [identity["pid"] for identity in self.identities()]
         self._call("harness_start", (list(spec.layers),))
@@ -38,7 +42,8 @@ class LLMEngine:
         check_prompts(self.spec, prompts)
         with translated(self._workers):
             self._llm.generate(
-                [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+                # The salt keeps a prompt from cached prefixes: rows that are not computed again are not seen.
+                [{"prompt_token_ids": list(prompt), "cache_salt": f"{next(self._salts)}"} for prompt in prompts],
                 SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 use_tqdm=False,
             )
@@ -46,6 +51,15 @@ class LLMEngine:
 
     def identities(self) -> list[dict[str, Any]]:
         return self._call("harness_identity")
+
+    def activity(self) -> dict[str, int]:
+        activity: dict[str, int] = self._call("harness_activity")[0]
+        return activity
+
+    def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
+        self._call("harness_follow_inputs")
+        self.capture([prompt])
+        return delivery.merged(self._call("harness_inputs"))
 
     def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
         if unique_reply_rank is not None:
