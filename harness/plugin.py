@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from . import known_faults, settings, snapshots
+from . import endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, Finding, expect
@@ -79,7 +79,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "ends_engine: leaves the engine unusable, so it runs last on it")
+    config.addinivalue_line("markers", "ends_engine: leaves the engine unusable (see harness/endings.py)")
     given = config.getoption("--harness-run")
     if given is None:
         raise pytest.UsageError("the cases are run by `harness check`, which says what they run on")
@@ -115,11 +115,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = config.stash[RUN]
     order = {group.name: number for number, group in enumerate(run.groups)}
 
-    def place(item: pytest.Item) -> tuple[int, bool]:
+    def place(item: pytest.Item) -> tuple[int, int]:
         (group,) = item.iter_markers("xdist_group")
-        ends_engine = item.get_closest_marker("ends_engine") is not None
-        return order.get(group.args[0], len(order)), ends_engine
+        return order.get(group.args[0], len(order)), _turn(item) or 0
 
+    items[:] = [item for item in items if _turn(item) is not None]
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("no engine"))
@@ -129,6 +129,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause)
             )
     items.sort(key=place)
+
+
+def _turn(item: pytest.Item) -> int | None:
+    """When a case comes on its engine; None if it does not run there."""
+    if item.get_closest_marker("ends_engine") is None:
+        return 0
+    assert isinstance(item, pytest.Function)
+    return endings.turn(item.originalname, item.callspec.params["engine"])
 
 
 @pytest.fixture(scope="session")
@@ -154,6 +162,14 @@ def engine(request: pytest.FixtureRequest, run: Run, pytestconfig: pytest.Config
                 "left_behind": left,
             }
         )
+
+
+@pytest.fixture(scope="session")
+def workers(engine: SharedEngine) -> list[dict[str, Any]]:
+    """Who the workers are, in rank order: asked while the engine answers."""
+    engine.offer("identities")
+    answers: list[dict[str, Any]] = engine.call("identities")
+    return answers
 
 
 @pytest.fixture(scope="session")

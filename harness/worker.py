@@ -1,6 +1,7 @@
 """The extension that vLLM mixes into its workers: it captures, and says where it runs.
 
-This module is imported by worker processes, so it imports the standard library and torch only.
+This module is imported by worker processes, so it and what it imports from here need the standard library and torch
+only.
 Every public name starts with ``harness_``: vLLM refuses an extension whose attributes a worker
 already has (0.11.0 worker/worker_base.py, since 0.11.1 v1/worker/worker_base.py).
 """
@@ -12,6 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from . import worker_log
+from .drills import Drills
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,8 +142,21 @@ def encode(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
     )
 
 
-class CaptureExtension:
+class CaptureExtension(Drills):
     """Mixed into vLLM's worker class by ``worker_extension_cls``; called through ``collective_rpc``."""
+
+    def harness_call(self, number: int, method: str, arguments: list[Any]) -> dict[str, Any]:
+        """Run a method; its reply, or what it raised, with the number of the call.
+
+        So a reply that belongs to another call is recognised, and an error of one rank is a reply like any other,
+        which leaves none behind (see `clients.calls`).
+        """
+        worker: Any = self
+        try:
+            return {"number": number, "reply": getattr(self, method)(*arguments)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must hear of it from this call.
+            worker_log.logger(worker.rank).exception("%s raised", method)
+            return {"number": number, "error": f"{type(error).__name__}: {error}"}
 
     def harness_start(self, layers: list[int]) -> None:
         """Put hooks on these decoder layers. The recorder keeps rows on the first TP rank only."""
@@ -147,6 +164,8 @@ class CaptureExtension:
         tensor_parallel_size = worker.vllm_config.parallel_config.tensor_parallel_size
         keep = worker.rank % tensor_parallel_size == 0
         self.harness_recorder = Recorder(worker.model_runner, layers, keep=keep)
+        model = type(loaded_model(worker.model_runner)).__name__
+        worker_log.logger(worker.rank).info("hooks on layers %s of %s", layers, model)
 
     def harness_identity(self) -> dict[str, Any]:
         """Which process answers: its pid, rank, the executor backend that vLLM chose, and what runs the model."""
@@ -176,6 +195,10 @@ class CaptureExtension:
         ]
         recorder.recordings = {}
         return taken
+
+    def harness_clear(self) -> None:
+        """Drop what a capture that failed has left."""
+        self.harness_recorder.recordings = {}
 
     def harness_forget(self) -> None:
         """Drop the last forward's states, as if nothing had been captured."""

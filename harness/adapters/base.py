@@ -141,8 +141,15 @@ class Adapter(abc.ABC):
 
     # Workers.
 
-    def rpc(self, method: str, *, arguments: tuple[Any, ...] = (), unique_reply_rank: int | None = None) -> Any:
-        """``collective_rpc``, its reply untouched.
+    def rpc(
+        self,
+        method: str,
+        arguments: tuple[Any, ...] = (),
+        *,
+        unique_reply_rank: int | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """``collective_rpc``, its reply untouched; ``timeout`` instead of the spec's, in seconds.
 
         Raises:
             NotApplicableError: ``unique_reply_rank`` on an executor without it.
@@ -152,7 +159,8 @@ class Adapter(abc.ABC):
             if self.spec.executor_backend == "uni":
                 raise NotApplicableError("UniProcExecutor.collective_rpc has no unique_reply_rank in any release")
             extra["unique_reply_rank"] = unique_reply_rank
-        return self.executor.collective_rpc(method, timeout=self.spec.timeout, args=arguments, **extra)
+        limit = self.spec.timeout if timeout is None else timeout
+        return self.executor.collective_rpc(method, timeout=limit, args=arguments, **extra)
 
     def rpc_one(self, method: str, rank: int) -> Any:
         """One rank's reply, unwrapped where the release wraps it."""
