@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 
     from harness.plugin import SharedEngine
 
-WORD = "drill"
 # What differs from run to run and from edit to edit.
 CHANGING = (
     (re.compile(r"pid=\d+"), "pid=N"),
-    (re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d"), "TIME"),
+    (re.compile(r"(\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d([.,]\d+)?"), "TIME"),
     (re.compile(r"drills\.py:\d+"), "drills.py:N"),
 )
 
 
-def _seen(lines: list[str], way: str) -> str:
-    """The one line that a way left, or that it left none."""
-    found = [line for line in lines if line.endswith(f": {way}")]
+def _seen(lines: list[str], said: str) -> str:
+    """How the one line that ends so arrived."""
+    found = [line.removesuffix(said) + "..." for line in lines if line.endswith(said)]
     for pattern, name in CHANGING:
         found = [pattern.sub(name, line) for line in found]
     return " and ".join(found) or "not seen"
@@ -34,14 +33,16 @@ def _seen(lines: list[str], way: str) -> str:
 def test_what_workers_say(engine: SharedEngine, workers: list[dict[str, Any]], matches: Callable[..., None]) -> None:
     """What each rank prints and logs: on which stream it arrives, and behind which prefix, if at all."""
     engine.offer("ask")
-    heard = []
+    seen: dict[str, list[str]] = {way: [] for way in WAYS}
     for worker in workers:
-        # One rank after the other, and every line in the file before the reply.
-        word = f"{WORD} {worker['rank']}"
+        # One rank after the other; every line is in the file before the reply.
+        word = f"drill {worker['rank']}"
         engine.call("ask", "harness_say", worker["rank"], word)
-        heard.append(engine.heard(word))
+        lines = engine.heard(word)
+        for way in WAYS:
+            seen[way].append(_seen(lines, f"{word}: {way}"))
     matches(
-        {way: [_seen(lines, way) for lines in heard] for way in WAYS},
+        seen,
         cause="which loggers have a handler in a worker, and at which level, differs from release to release, "
         "and so does the prefix that vLLM gives to the lines of its workers",
         advice="give your own worker code a logger with its own handler, as harness/worker_log.py does",

@@ -136,7 +136,7 @@ def _turn(item: pytest.Item) -> int | None:
     if item.get_closest_marker("ends_engine") is None:
         return 0
     assert isinstance(item, pytest.Function)
-    return endings.turn(item.originalname, item.callspec.params["engine"])
+    return endings.turn(item.originalname, cast("Group", item.callspec.params["engine"]))
 
 
 @pytest.fixture(scope="session")
@@ -267,8 +267,8 @@ def _finding(item: pytest.Item, error: BaseException | None, report: pytest.Test
         return Finding(
             expected=what,
             got=f"{type(error).__name__}: {error}",
-            cause="the client raised where it should not have; see the engine's log for vLLM's own words",
-            advice="read the log that the evidence names; `harness diff` shows what changed in this release",
+            cause="the client raised where it should not have; see the engine's logs for vLLM's own words",
+            advice="read the engine's logs beside the evidence; `harness diff` shows what changed in this release",
         )
     return Finding(
         expected=promise,

@@ -16,6 +16,7 @@ import torch
 
 from . import worker_log
 from .drills import Drills
+from .worker_calls import NumberedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -142,21 +143,8 @@ def encode(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
     )
 
 
-class CaptureExtension(Drills):
+class CaptureExtension(NumberedCalls, Drills):
     """Mixed into vLLM's worker class by ``worker_extension_cls``; called through ``collective_rpc``."""
-
-    def harness_call(self, number: int, method: str, arguments: list[Any]) -> dict[str, Any]:
-        """Run a method; its reply, or what it raised, with the number of the call.
-
-        So a reply that belongs to another call is recognised, and an error of one rank is a reply like any other,
-        which leaves none behind (see `clients.calls`).
-        """
-        worker: Any = self
-        try:
-            return {"number": number, "reply": getattr(self, method)(*arguments)}
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must hear of it from this call.
-            worker_log.logger(worker.rank).exception("%s raised", method)
-            return {"number": number, "error": f"{type(error).__name__}: {error}"}
 
     def harness_start(self, layers: list[int]) -> None:
         """Put hooks on these decoder layers. The recorder keeps rows on the first TP rank only."""

@@ -22,7 +22,7 @@ class _Descriptor(logging.Handler):
         os.write(STDERR, f"{self.format(record)}\n".encode(errors="replace"))
 
 
-def line_start(rank: int, pid: int) -> str:
+def line_start(rank: int, pid: int | str) -> str:
     """How the lines of one worker begin."""
     return f"harness rank {rank} pid {pid}"
 
@@ -30,9 +30,9 @@ def line_start(rank: int, pid: int) -> str:
 def logger(rank: int) -> logging.Logger:
     """The harness's logger of a rank, in this process; its lines name both, and go to standard error."""
     named = logging.getLogger(f"harness.worker.{rank}")
-    if not named.handlers:
+    if not any(isinstance(handler, _Descriptor) for handler in named.handlers):
         handler = _Descriptor()
-        handler.setFormatter(logging.Formatter(f"{line_start(rank, os.getpid())} %(levelname)s: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"{line_start(rank, '%(process)d')} %(levelname)s: %(message)s"))
         named.addHandler(handler)
         named.setLevel(logging.INFO)
         named.propagate = False  # Nobody else's handlers or level: they differ from release to release.

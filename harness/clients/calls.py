@@ -63,14 +63,10 @@ class Calls:
         try:
             with self.watched():
                 replies = self._send("harness_call", (number, method, list(arguments)))
+                _require_own(replies, number)
         except WorkerFailedError as error:
-            # harness_call does not raise: this is what a rank said to somebody else's call.
-            raise EngineOutOfStepError(f"an error of an earlier call answered {method}: {error} {ADVICE}") from error
-        for rank, reply in enumerate(replies):
-            if not isinstance(reply, dict) or reply.get("number") != number:
-                raise EngineOutOfStepError(
-                    f"rank {rank} answered {method} with the reply to an earlier call, {reply!r:.80}. {ADVICE}"
-                )
+            # harness_call does not raise: this is what a rank replied to somebody else's call.
+            raise EngineOutOfStepError(f"{method} got what belongs to an earlier call: {error}. {ADVICE}") from error
         failed = [f"rank {rank}: {reply['error']}" for rank, reply in enumerate(replies) if "error" in reply]
         if failed:
             raise WorkerFailedError("; ".join(failed))
@@ -85,3 +81,9 @@ class Calls:
         except fatal as error:
             self._broken = error
             raise
+
+
+def _require_own(replies: list[Any], number: int) -> None:
+    for rank, reply in enumerate(replies):
+        if not isinstance(reply, dict) or reply.get("number") != number:
+            raise LookupError(f"rank {rank} replied {reply!r:.80} to call {number}")

@@ -92,9 +92,9 @@ class RawEngine(Engine, Protocol):
         """
 
     def rpc(
-        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, timeout: float | None = None
+        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None
     ) -> Any:
-        """The reply of a worker method, exactly as vLLM's ``collective_rpc`` gives it; ``timeout`` instead of the
+        """The reply of a worker method, exactly as vLLM's ``collective_rpc`` gives it; ``limit`` instead of the
         spec's, in seconds.
         """
 

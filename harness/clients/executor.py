@@ -54,10 +54,10 @@ class ExecutorEngine:
         return self._calls.ask(method, *arguments)
 
     def rpc(
-        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, timeout: float | None = None
+        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None
     ) -> Any:
         with self._calls.watched():
-            return self._adapter.rpc(method, arguments, unique_reply_rank=unique_reply_rank, timeout=timeout)
+            return self._adapter.rpc(method, arguments, unique_reply_rank=unique_reply_rank, limit=limit)
 
     def rpc_one(self, method: str, rank: int) -> Any:
         """One rank's reply, unwrapped by the adapter."""

@@ -28,14 +28,14 @@ class LLMEngine:
         self._calls.workers = [identity["pid"] for identity in self.identities()]
         self.ask("harness_start", list(spec.layers))
 
-    def _send(self, method: str, arguments: tuple[Any, ...], timeout: float | None = None) -> list[Any]:
-        limit = self.spec.timeout if timeout is None else timeout
+    def _send(self, method: str, arguments: tuple[Any, ...], limit: float | None = None) -> list[Any]:
+        seconds = self.spec.timeout if limit is None else limit
 
         def send() -> list[Any]:
-            replies: list[Any] = self._llm.collective_rpc(method, timeout=limit, args=arguments)
+            replies: list[Any] = self._llm.collective_rpc(method, timeout=seconds, args=arguments)
             return replies
 
-        return bounded(send, limit, self._calls.workers) if self.spec.engine_core_process else send()
+        return bounded(send, seconds, self._calls.workers) if self.spec.engine_core_process else send()
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         from vllm import SamplingParams
@@ -57,12 +57,12 @@ class LLMEngine:
         return self._calls.ask(method, *arguments)
 
     def rpc(
-        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, timeout: float | None = None
+        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None
     ) -> Any:
         if unique_reply_rank is not None:
             raise NotApplicableError("LLM.collective_rpc has no unique_reply_rank in any release")
         with self._calls.watched():
-            return self._send(method, arguments, timeout)
+            return self._send(method, arguments, limit)
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         raise NotApplicableError("LLM drives both phases itself")

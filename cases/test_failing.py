@@ -104,7 +104,7 @@ def test_hanging_worker_is_an_error(
     """A call in which the last rank hangs: `ReplyTimeoutError` when its time is up, and no capture after it."""
     engine.offer("rpc")
     start = time.monotonic()
-    got = _outcome(engine.call, "rpc", "harness_hang", workers[-1]["rank"], FOR_GOOD, "hangs", timeout=LIMIT)
+    got = _outcome(engine.call, "rpc", "harness_hang", workers[-1]["rank"], FOR_GOOD, "hangs", limit=LIMIT)
     seconds = time.monotonic() - start
     expect(
         isinstance(got, ReplyTimeoutError) and LIMIT <= seconds < LIMIT + PATIENCE,
