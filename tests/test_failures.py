@@ -31,6 +31,11 @@ def test_any_error_means_a_death_if_a_worker_has_ended(dead: int, raised: Except
     ("raised", "kind", "said"),
     [
         (TimeoutError("RPC call to x timed out"), ReplyTimeoutError, "RPC call to x timed out"),
+        (
+            Exception("Call to collective_rpc method failed: RPC call to x timed out."),
+            ReplyTimeoutError,
+            "to x timed out",
+        ),
         (RuntimeError("State error"), WorkerFailedError, "RuntimeError: State error"),
         (KeyError("layer"), WorkerFailedError, "KeyError: 'layer'"),
     ],

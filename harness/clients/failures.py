@@ -90,6 +90,7 @@ def translated(workers: Sequence[int] = ()) -> Iterator[None]:
             raise WorkerDiedError(
                 f"worker process {', '.join(map(str, dead))} has ended ({text}). Its last words are in the log."
             ) from error
-        if isinstance(error, TimeoutError):
+        # EngineCore sends what its executor raised as text (`failure_message`, v1/engine/core.py, 0.11.0 to 0.32.0).
+        if isinstance(error, TimeoutError) or text.endswith(" timed out."):
             raise ReplyTimeoutError(f"no reply from the workers: {error}") from error
         raise WorkerFailedError(text) from error
