@@ -6,7 +6,7 @@ import pytest
 from conftest import TESTS
 
 from harness import endings, settings
-from harness.settings import CORE, MP, MP_TP2, UNI, Group, Setting
+from harness.settings import ASYNC, CORE, MP, MP_TP2, UNI, Group, Setting
 
 
 def _marked() -> set[str]:
@@ -37,6 +37,14 @@ def test_each_is_tried_with_one_worker_and_with_several(case: str, client: str |
         pytest.fail(f"{case} runs on no engine of {client}")
     if not client:
         assert {group.setting.tensor_parallel_size > 1 for group in tried} == {True, False}, tried
+
+
+def test_what_a_raise_leaves_behind_answers_no_other_drill() -> None:
+    for client in ("executor", "llm"):
+        for setting in (MP_TP2, ASYNC):
+            turns = _turns(Group(client=client, setting=setting))
+            if "test_call_after_a_raise" in turns:
+                assert not {"test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"} & set(turns), turns
 
 
 def test_closing_is_last_on_every_engine() -> None:
