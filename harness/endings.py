@@ -14,9 +14,9 @@ from .settings import ASYNC, CORE, MP, MP_TP2, Group, Setting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# In this order: after a hang a worker no longer answers, after a kill it is gone. A raise shares an engine only with the
-# kill between calls: what it leaves behind would answer a call that is to hang.
-# Left out is "uni", where the worker is the caller: what hangs or is killed there is the host (tests/test_remote.py).
+# In this order: after a hang a worker no longer answers, after a kill it is gone. A raise shares an engine with none
+# but the kill between calls: what it leaves behind would answer a call that is to hang. Left out is "uni", where the
+# worker is the caller: what hangs or is killed there is the host (tests/test_remote.py).
 _DEALT: Mapping[Group, tuple[str, ...]] = {
     Group(client="executor", setting=MP_TP2): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
     Group(client="llm", setting=MP_TP2): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
