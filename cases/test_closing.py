@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from harness import processes
-from harness.errors import CaptureError, NotApplicableError, WorkerDiedError
+from harness.errors import CaptureError, WorkerDiedError
 from harness.findings import expect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.plugin import SharedEngine
 
 # vLLM's monitor thread sees a dead worker at once; ending the other ones takes it up to 8 s.
 DEATH_SECONDS = 30.0
+# A call has reached the workers by then; they hang for longer than anybody waits.
+IN_THE_CALL_SECONDS = 0.5
+HANG_SECONDS = 600.0
 
 
-@pytest.mark.ends_engine
-def test_killed_worker_is_an_error(engine: SharedEngine, prompts: list[list[int]]) -> None:
-    """A worker killed between calls: the next capture raises `WorkerDiedError`, soon, and gives no samples."""
-    if engine.spec.tensor_parallel_size == 1:
-        raise NotApplicableError("done where a rank can die and another live on")
-    engine.offer("identities")
-    os.kill(engine.call("identities")[-1]["pid"], signal.SIGKILL)
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    processes.wait_ended([pid], DEATH_SECONDS)
+
+
+def _expect_death(call: Callable[..., Any], *arguments: Any) -> None:
+    """A call to an engine one of whose workers is dead, or dies."""
     start = time.monotonic()
     try:
-        engine.capture(prompts[:1])
+        call(*arguments)
     except WorkerDiedError:
         got = ""
     except CaptureError as error:
         got = f"{type(error).__name__}: {error}"
     else:
-        got = "samples"
+        got = "a reply"
     seconds = time.monotonic() - start
     expect(
         not got and seconds < DEATH_SECONDS,
@@ -44,6 +50,29 @@ def test_killed_worker_is_an_error(engine: SharedEngine, prompts: list[list[int]
         cause="the executor waits for a reply that never comes, or what it raises is not recognised",
         advice="give every collective_rpc a timeout, and look whether the workers are alive when it raises",
     )
+
+
+@pytest.mark.ends_engine
+def test_worker_killed_between_calls(
+    engine: SharedEngine, workers: list[dict[str, Any]], prompts: list[list[int]]
+) -> None:
+    """A worker killed between calls: the next capture raises `WorkerDiedError`, soon, and gives no samples."""
+    _kill(workers[-1]["pid"])
+    _expect_death(engine.capture, prompts[:1])
+
+
+@pytest.mark.ends_engine
+def test_worker_killed_in_a_call(
+    engine: SharedEngine, workers: list[dict[str, Any]], prompts: list[list[int]]
+) -> None:
+    """A worker killed while its reply is waited for: that call and the next capture raise `WorkerDiedError`, soon."""
+    engine.offer("rpc")
+    last = workers[-1]
+    killing = threading.Timer(IN_THE_CALL_SECONDS, _kill, [last["pid"]])
+    killing.start()
+    _expect_death(engine.call, "rpc", "harness_hang", last["rank"], HANG_SECONDS, "hangs until it is killed")
+    killing.join()
+    _expect_death(engine.capture, prompts[:1])
 
 
 @pytest.mark.ends_engine

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.findings import expect
 
 if TYPE_CHECKING:
     from harness.plugin import SharedEngine
 
+# A parent that has not imported the model's module does so now.
+PATCH_SECONDS = 60.0
 
-def test_every_rank_answers_from_its_own_process(engine: SharedEngine) -> None:
+
+def test_every_rank_answers_from_its_own_process(engine: SharedEngine, workers: list[dict[str, Any]]) -> None:
     """One answer a rank, in rank order; under ``mp`` and behind EngineCore, from other processes."""
-    engine.offer("identities")
-    answers = engine.call("identities")
     size = engine.spec.tensor_parallel_size
-    ranks = [answer["rank"] for answer in answers]
+    ranks = [worker["rank"] for worker in workers]
     expect(
         ranks == list(range(size)),
         expected=f"ranks {list(range(size))}",
@@ -23,9 +24,9 @@ def test_every_rank_answers_from_its_own_process(engine: SharedEngine) -> None:
         cause="replies are not in rank order, or a rank did not answer",
         advice="take the rank from the reply, not from its place",
     )
-    pids = {answer["pid"] for answer in answers}
+    pids = {worker["pid"] for worker in workers}
     # What vLLM chose: from 0.20.2 to 0.26.0, its CPU platform runs "uni" as "mp" (platforms/cpu.py).
-    backends = {answer["backend"] for answer in answers}
+    backends = {worker["backend"] for worker in workers}
     in_process = backends == {"uni"} and not engine.spec.engine_core_process
     expect(
         len(pids) == size and (pids == {engine.pid}) == in_process,
@@ -40,4 +41,25 @@ def test_every_rank_answers_from_its_own_process(engine: SharedEngine) -> None:
         got=str(sorted(backends)),
         cause="vLLM chose another executor backend than the one that was asked for",
         advice="look at what its platform does to parallel_config (platforms/cpu.py, platforms/cuda.py)",
+    )
+
+
+def test_patch_in_the_parent(engine: SharedEngine, workers: list[dict[str, Any]]) -> None:
+    """What is patched in the engine's own process after the boot reaches a worker exactly if it is that process."""
+    engine.offer("ask")
+    module, name = engine.call("ask", "harness_model_class")[0]
+    engine.ask("patch", module, name, "harness_patch", timeout=PATCH_SECONDS)
+    patched = dict(
+        zip(
+            (worker["pid"] for worker in workers),
+            engine.call("ask", "harness_is_patched", "harness_patch"),
+            strict=True,
+        )
+    )
+    expect(
+        patched == {pid: pid == engine.pid for pid in patched},
+        expected=f"a patch of {name} in process {engine.pid} to reach no other process",
+        got=f"patched, by process: {patched}",
+        cause="the workers were forked after the patch, or they are not the processes that they say they are",
+        advice="patch in a worker extension, which vLLM imports in every worker, and check it through collective_rpc",
     )

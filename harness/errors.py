@@ -62,6 +62,10 @@ class ReplyTimeoutError(CaptureError):
     """No reply within the time the engine spec allows."""
 
 
+class EngineOutOfStepError(CaptureError):
+    """Replies no longer belong to the calls, or a capture was left half done: open a new engine."""
+
+
 class LostTensorsError(CaptureError):
     """A reply came back without its tensors: serialization between processes dropped them."""
 
@@ -87,6 +91,7 @@ CAPTURE_ERRORS: dict[str, type[CaptureError]] = {
         WorkerDiedError,
         WorkerFailedError,
         ReplyTimeoutError,
+        EngineOutOfStepError,
         LostTensorsError,
         IncompleteSampleError,
         NotApplicableError,

@@ -8,6 +8,7 @@ closes, the parent is gone, and this process takes everything that it started do
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import os
 import pickle
 import signal
@@ -54,6 +55,10 @@ class Host:
 
     def offers(self, method: str) -> bool:
         return hasattr(self.engine, method)
+
+    def patch(self, module: str, name: str, attribute: str) -> None:
+        """Set an attribute on a class, as this process has it."""
+        setattr(getattr(importlib.import_module(module), name), attribute, True)
 
     def close(self) -> None:
         if self.engine is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from . import known_faults, settings, snapshots
+from . import endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, Finding, expect
@@ -87,7 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "tight: runs on the engines that are short of budget, slots and KV blocks")
-    config.addinivalue_line("markers", "ends_engine: leaves the engine unusable, so it runs last on it")
+    config.addinivalue_line("markers", "ends_engine: leaves the engine unusable (see harness/endings.py)")
     given = config.getoption("--harness-run")
     if given is None:
         raise pytest.UsageError("the cases are run by `harness check`, which says what they run on")
@@ -125,11 +125,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = config.stash[RUN]
     order = {group.name: number for number, group in enumerate(run.groups)}
 
-    def place(item: pytest.Item) -> tuple[int, bool]:
+    def place(item: pytest.Item) -> tuple[int, int]:
         (group,) = item.iter_markers("xdist_group")
-        ends_engine = item.get_closest_marker("ends_engine") is not None
-        return order.get(group.args[0], len(order)), ends_engine
+        return order.get(group.args[0], len(order)), _turn(item) or 0
 
+    items[:] = [item for item in items if _turn(item) is not None]
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("no engine"))
@@ -142,6 +142,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # pytest makes a skipped case of one that has no engine, and nothing may be skipped.
         items[:] = [item for item in items if item.get_closest_marker("tight") is None]
     items.sort(key=place)
+
+
+def _turn(item: pytest.Item) -> int | None:
+    """When a case comes on its engine; None if it does not run there."""
+    if item.get_closest_marker("ends_engine") is None:
+        return 0
+    assert isinstance(item, pytest.Function)
+    return endings.turn(item.originalname, cast("Group", item.callspec.params["engine"]))
 
 
 @pytest.fixture(scope="session")
@@ -167,6 +175,14 @@ def engine(request: pytest.FixtureRequest, run: Run, pytestconfig: pytest.Config
                 "left_behind": left,
             }
         )
+
+
+@pytest.fixture(scope="session")
+def workers(engine: SharedEngine) -> list[dict[str, Any]]:
+    """Who the workers are, in rank order: asked while the engine answers."""
+    engine.offer("identities")
+    answers: list[dict[str, Any]] = engine.call("identities")
+    return answers
 
 
 @pytest.fixture(scope="session")
@@ -270,8 +286,8 @@ def _finding(item: pytest.Item, error: BaseException | None, report: pytest.Test
         return Finding(
             expected=what,
             got=f"{type(error).__name__}: {error}",
-            cause="the client raised where it should not have; see the engine's log for vLLM's own words",
-            advice="read the log that the evidence names; `harness diff` shows what changed in this release",
+            cause="the client raised where it should not have; see the engine's logs for vLLM's own words",
+            advice="read the engine's logs beside the evidence; `harness diff` shows what changed in this release",
         )
     return Finding(
         expected=promise,

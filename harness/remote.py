@@ -26,6 +26,8 @@ BOOT_TIMEOUT = 240.0
 CLOSE_TIMEOUT = 30.0
 # What the host gets beyond the spec's own limit, so that the client's error comes first.
 MARGIN = 15.0
+# How much of a stream is read back: a boot says less than a tenth of it.
+LOG_BYTES = 4 * 2**20
 
 
 class RemoteEngine:
@@ -37,25 +39,26 @@ class RemoteEngine:
         Args:
             client: a name or ``module:attribute``, as `clients.load` takes it.
             spec: what to open.
-            log: where the host's and the workers' output goes, both streams.
+            log: where the host's and the workers' output goes: ``x.log`` stands for ``x.stdout.log`` and
+                ``x.stderr.log``.
             variables: the release's environment variables; what the user has set wins.
         """
         self.spec = spec
-        self.log = log
+        self.logs = {stream: log.with_suffix(f".{stream}.log") for stream in ("stdout", "stderr")}
         self.timings: dict[str, float] = {}
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._connection = Connection(ours.detach())
         self._started = time.monotonic()
-        with log.open("wb") as output:
+        with self.logs["stdout"].open("wb") as stdout, self.logs["stderr"].open("wb") as stderr:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-u", "-m", "harness.host", client),
                     *(str(theirs.fileno()), str(lifeline)),
                 ],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=stdout,
+                stderr=stderr,
                 env={**variables, **os.environ},
                 pass_fds=(theirs.fileno(), lifeline),
                 start_new_session=True,
@@ -106,7 +109,7 @@ class RemoteEngine:
                 self.end()
                 raise ReplyTimeoutError(
                     f"no answer to {operation} {arguments[:1]} within {timeout:g} s; the engine was ended. "
-                    f"Where it hung is at the end of {self.log}."
+                    f"Where it hung is at the end of {self.logs['stderr']}."
                 )
             status, answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - from our own host.
         except (EOFError, OSError) as error:
@@ -121,9 +124,20 @@ class RemoteEngine:
         return answer
 
     def tail(self, lines: int = 15) -> str:
-        """The end of what the host and its workers said."""
-        with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        """The end of what the host and its workers said, a stream after the other."""
+        said = {stream: self._read(stream).splitlines()[-lines:] for stream in self.logs}
+        return "\n".join(line for stream, end in said.items() for line in (f"[{stream}]", *end) if end)
+
+    def heard(self, word: str) -> list[str]:
+        """The lines that hold a word, ``stdout: ...`` or ``stderr: ...``, of the last `LOG_BYTES` of each."""
+        return [
+            f"{stream}: {line}" for stream in self.logs for line in self._read(stream).splitlines() if word in line
+        ]
+
+    def _read(self, stream: str) -> str:
+        with contextlib.suppress(OSError), self.logs[stream].open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))
+            return log.read(LOG_BYTES).decode(errors="replace")
         return ""
 
     def _dump_stacks(self) -> None:

@@ -1,6 +1,7 @@
 """The extension that vLLM mixes into its workers: it captures, and says where it runs.
 
-This module is imported by worker processes, so it imports the standard library and torch only.
+This module is imported by worker processes, so it and what it imports from here need the standard library and torch
+only.
 Every public name starts with ``harness_``: vLLM refuses an extension whose attributes a worker
 already has (0.11.0 worker/worker_base.py, since 0.11.1 v1/worker/worker_base.py).
 """
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import worker_log
+from .drills import Drills
 from .inputs import Inputs
+from .worker_calls import NumberedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -168,7 +172,7 @@ def encode(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
     )
 
 
-class CaptureExtension:
+class CaptureExtension(NumberedCalls, Drills):
     """Mixed into vLLM's worker class by ``worker_extension_cls``; called through ``collective_rpc``."""
 
     def harness_start(self, layers: list[int]) -> None:
@@ -177,6 +181,8 @@ class CaptureExtension:
         tensor_parallel_size = worker.vllm_config.parallel_config.tensor_parallel_size
         keep = worker.rank % tensor_parallel_size == 0
         self.harness_recorder = Recorder(worker.model_runner, layers, keep=keep)
+        model = type(loaded_model(worker.model_runner)).__name__
+        worker_log.logger(worker.rank).info("hooks on layers %s of %s", layers, model)
 
     def harness_identity(self) -> dict[str, Any]:
         """Which process answers: its pid, rank, the executor backend that vLLM chose, and what runs the model."""
@@ -221,6 +227,10 @@ class CaptureExtension:
     def harness_inputs(self) -> dict[str, tuple[str, list[int], bytes]]:
         """The inputs of the last forward: layer ids, and the number of layers, to tensors as `encode` gives them."""
         return {str(number): encode(states) for number, states in self.harness_followed.take().items()}
+
+    def harness_clear(self) -> None:
+        """Drop what a capture that failed has left."""
+        self.harness_recorder.recordings = {}
 
     def harness_forget(self) -> None:
         """Drop the last forward's states, as if nothing had been captured."""

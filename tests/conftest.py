@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,14 @@ def handlers_kept() -> Iterator[None]:
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def dead() -> int:
+    """The pid of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
 
 
 @pytest.fixture

@@ -85,7 +85,10 @@ def test_conforming_exits_0_with_evidence_of_what_ran(passed: tuple[Path, int, d
 def test_run_keeps_logs_and_junit_beside_the_evidence(passed: tuple[Path, int, dict[str, Any]]) -> None:
     results = passed[0] / "results"
     assert sorted(path.name for path in results.iterdir()) == ["evidence.json", "junit.xml", "logs"]
-    assert [path.name for path in (results / "logs").iterdir()] == ["toys:SOUND-mp-tp2.log"]
+    assert sorted(path.name for path in (results / "logs").iterdir()) == [
+        "toys:SOUND-mp-tp2.stderr.log",
+        "toys:SOUND-mp-tp2.stdout.log",
+    ]
 
 
 @pytest.mark.usefixtures("toys")
@@ -284,7 +287,10 @@ def test_interrupted_run_exits_130_keeps_its_record_and_leaves_nothing(
     assert flow.outcomes(record).get("test_before") == "passed"
     assert "test_after" not in flow.outcomes(record)
     assert not Path(facts["work"]).exists()
-    assert [path.name for path in (tmp_path / "results" / "logs").iterdir()] == ["toys:WITH_CHILD-mp-tp2.log"]
+    assert sorted(path.name for path in (tmp_path / "results" / "logs").iterdir()) == [
+        "toys:WITH_CHILD-mp-tp2.stderr.log",
+        "toys:WITH_CHILD-mp-tp2.stdout.log",
+    ]
 
 
 def test_killed_run_takes_everything_down(blocked: tuple[subprocess.Popen[bytes], dict[str, Any]]) -> None:

@@ -1,20 +1,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import threading
+import time
+from typing import NoReturn
 
 import pytest
 
-from harness.clients.failures import translated
+from harness.clients.failures import bounded, translated
 from harness.errors import CaptureError, InvalidPromptError, ReplyTimeoutError, WorkerDiedError, WorkerFailedError
-
-
-@pytest.fixture
-def dead() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_nothing_raised_is_nothing_changed() -> None:
@@ -37,6 +31,11 @@ def test_any_error_means_a_death_if_a_worker_has_ended(dead: int, raised: Except
     ("raised", "kind", "said"),
     [
         (TimeoutError("RPC call to x timed out"), ReplyTimeoutError, "RPC call to x timed out"),
+        (
+            Exception("Call to collective_rpc method failed: RPC call to x timed out."),
+            ReplyTimeoutError,
+            "to x timed out",
+        ),
         (RuntimeError("State error"), WorkerFailedError, "RuntimeError: State error"),
         (KeyError("layer"), WorkerFailedError, "KeyError: 'layer'"),
     ],
@@ -69,3 +68,29 @@ def test_workers_that_become_known_later_count(dead: int) -> None:
 
     with pytest.raises(WorkerDiedError):
         boot()
+
+
+def test_bounded_call_gives_what_it_gives() -> None:
+    assert bounded(lambda: "a reply", 5.0, [os.getpid()]) == "a reply"
+
+
+def test_bounded_call_raises_what_it_raises() -> None:
+    def fail() -> NoReturn:
+        raise KeyError("layer")
+
+    with pytest.raises(KeyError, match="layer"):
+        bounded(fail, 5.0, [os.getpid()])
+
+
+@pytest.mark.parametrize(("alive", "raised"), [(True, TimeoutError), (False, ConnectionError)])
+def test_bounded_call_ends_when_its_time_is_up_or_a_worker_has_ended(
+    dead: int, alive: bool, raised: type[Exception]
+) -> None:
+    released = threading.Event()
+    start = time.monotonic()
+    try:
+        with pytest.raises(raised):
+            bounded(released.wait, 0.3 if alive else 30.0, [os.getpid() if alive else dead])
+    finally:
+        released.set()
+    assert time.monotonic() - start < 5.0

@@ -33,6 +33,11 @@ MODULES = (
     "harness.clients",
     "harness.clients.contract",
     "harness.clients.failures",
+    "harness.clients.calls",
+    "harness.endings",
+    "harness.drills",
+    "harness.worker_calls",
+    "harness.worker_log",
 )
 
 REFUSE = """

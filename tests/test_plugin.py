@@ -33,6 +33,9 @@ OUTCOMES = """
     def test_is_offered(engine):
         engine.offer("facts")
 
+    def test_needs_to_know_the_workers(engine, workers):
+        assert not workers
+
     def test_breaks_a_promise(engine):
         expect(False, **FAULT)
 
@@ -113,6 +116,7 @@ def test_findings_exit_1(ran: tuple[int, dict[str, Any]]) -> None:
     [
         ("test_captures", "passed"),
         ("test_is_not_offered", "not-applicable"),
+        ("test_needs_to_know_the_workers", "not-applicable"),
         ("test_is_offered", "passed"),
         ("test_breaks_a_promise", "failed"),
         ("test_meets_a_capture_error", "failed"),
@@ -134,7 +138,7 @@ def test_outcome(record: dict[str, Any], name: str, outcome: str) -> None:
 
 
 def test_every_case_has_its_outcome(record: dict[str, Any]) -> None:
-    assert len(flow.outcomes(record)) == len(record["cases"]) == 16, flow.outcomes(record)
+    assert len(flow.outcomes(record)) == len(record["cases"]) == 17, flow.outcomes(record)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +167,7 @@ def test_finding_of_a_case_that_failed_by_itself_says_how_to_run_it_alone(record
     ("name", "reason"),
     [
         ("test_is_not_offered", "client toys:WITH_CHILD does not expose steps()"),
+        ("test_needs_to_know_the_workers", "client toys:WITH_CHILD does not expose identities()"),
         ("test_known_and_does_not_apply", "not here"),
         ("test_known_and_fails", "a kernel is wrong"),
         ("test_skips_itself", "because"),

@@ -151,8 +151,8 @@ def test_reply_that_never_comes_ends_the_host_and_shows_where_it_hung(host: Host
     with pytest.raises(ReplyTimeoutError, match=r"no answer to call .*capture.* within 0\.2 s") as caught:
         engine.ask("call", "capture", [[5]], timeout=0.2)
     assert time.monotonic() - start < 15.0
-    assert str(engine.log) in str(caught.value), caught.value
-    log = engine.log.read_text(encoding="utf-8")
+    assert str(engine.logs["stderr"]) in str(caught.value), caught.value
+    log = engine.logs["stderr"].read_text(encoding="utf-8")
     assert "Thread 0x" in log, log
     assert "in capture" in log, log
     _gone(facts)
@@ -167,6 +167,32 @@ def test_host_that_exits_is_a_death_with_its_code_and_last_words(host: Host) -> 
     assert f"exit code {toy_clients.EXIT_CODE}" in str(caught.value), caught.value
     assert toy_clients.LAST_WORDS in str(caught.value), caught.value
     _gone(facts)
+
+
+def test_each_stream_has_its_own_log_and_is_heard(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = host("toys:SPEAKING")
+    engine.open()
+    assert engine.call("say", "one word") is None
+    assert engine.heard("one word") == ["stdout: one word on stdout", "stderr: one word on stderr"]
+    assert engine.heard("another word") == []
+    assert engine.tail(1) == "[stdout]\none word on stdout\n[stderr]\none word on stderr"
+    monkeypatch.setattr("harness.remote.LOG_BYTES", len("on stdout\n"))
+    assert engine.heard("on ") == ["stdout: on stdout", "stderr: on stderr"]
+    assert engine.heard("word") == []
+
+
+def test_stream_that_nothing_went_through_is_left_out_of_the_end(host: Host) -> None:
+    engine = host("toys:SOUND")
+    engine.open()
+    assert engine.tail() == ""
+
+
+def test_patch_is_made_in_the_hosts_process_only(host: Host) -> None:
+    engine = host("toys:SPEAKING")
+    engine.open()
+    engine.ask("patch", "toys", "Speaking", "harness_patch", timeout=10.0)
+    assert engine.ask("offers", "harness_patch", timeout=10.0) is True
+    assert not hasattr(toy_clients.Speaking, "harness_patch")
 
 
 def test_host_that_is_killed_is_a_death(host: Host) -> None:

@@ -74,6 +74,12 @@ class Engine:
             os.unlink(f"/dev/shm/{segment.name}")  # noqa: PTH108, S108
 
 
+class Speaking(Engine):
+    def say(self, word: str) -> None:
+        print(f"{word} on stdout", flush=True)
+        print(f"{word} on stderr", file=sys.stderr, flush=True)
+
+
 class WithChild(Engine):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
@@ -131,6 +137,7 @@ def _fail(_spec: EngineSpec) -> NoReturn:
 
 
 SOUND = Toy(Engine)
+SPEAKING = Toy(Speaking)
 WITH_CHILD = Toy(WithChild)
 LEAVING = Toy(Leaving)
 HANGING = Toy(Hanging)

@@ -152,8 +152,15 @@ class Adapter(abc.ABC):
 
     # Workers.
 
-    def rpc(self, method: str, *, arguments: tuple[Any, ...] = (), unique_reply_rank: int | None = None) -> Any:
-        """``collective_rpc``, its reply untouched.
+    def rpc(
+        self,
+        method: str,
+        arguments: tuple[Any, ...] = (),
+        *,
+        unique_reply_rank: int | None = None,
+        limit: float | None = None,
+    ) -> Any:
+        """``collective_rpc``, its reply untouched; ``limit`` instead of the spec's timeout, in seconds.
 
         Raises:
             NotApplicableError: ``unique_reply_rank`` on an executor without it.
@@ -163,7 +170,8 @@ class Adapter(abc.ABC):
             if self.spec.executor_backend == "uni":
                 raise NotApplicableError("UniProcExecutor.collective_rpc has no unique_reply_rank in any release")
             extra["unique_reply_rank"] = unique_reply_rank
-        return self.executor.collective_rpc(method, timeout=self.spec.timeout, args=arguments, **extra)
+        seconds = self.spec.timeout if limit is None else limit
+        return self.executor.collective_rpc(method, timeout=seconds, args=arguments, **extra)
 
     def rpc_one(self, method: str, rank: int) -> Any:
         """One rank's reply, unwrapped where the release wraps it."""

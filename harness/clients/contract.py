@@ -92,8 +92,20 @@ class RawEngine(Engine, Protocol):
         The prompt must fit one chunk.
         """
 
-    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
-        """The reply of a worker method, exactly as vLLM's ``collective_rpc`` gives it."""
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        """What every rank replies to this very call of a worker method, in rank order.
+
+        Raises:
+            WorkerFailedError: a rank raised; the engine can go on.
+            EngineOutOfStepError: a reply belongs to another call, or an earlier call was left half done.
+        """
+
+    def rpc(
+        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None
+    ) -> Any:
+        """The reply of a worker method, exactly as vLLM's ``collective_rpc`` gives it; ``limit`` instead of the
+        spec's, in seconds.
+        """
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         """One step a prompt, the second phase left out of the first ``skip``; what each call gave."""

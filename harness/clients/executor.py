@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from harness import delivery
 from harness.engine_arguments import set_variables
-from harness.errors import ReplyTimeoutError
+from harness.errors import CaptureError, ReplyTimeoutError
 
+from .calls import Calls
 from .contract import EngineSpec, Sample, check_prompts, check_spec
-from .failures import end, translated
+from .failures import end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     import torch
 
@@ -29,18 +29,15 @@ class ExecutorEngine:
         self.spec = spec
         self._adapter = adapter
         self._numbers = itertools.count()
-        self._workers: list[int] = []
-        self._workers = [identity["pid"] for identity in self.identities()]
-        with self._translated():
-            adapter.rpc("harness_start", arguments=(list(spec.layers),))
-
-    def _translated(self) -> AbstractContextManager[None]:
-        return translated(self._workers)
+        self._calls = Calls(adapter.rpc)
+        self._calls.workers = [identity["pid"] for identity in self.identities()]
+        self.ask("harness_start", list(spec.layers))
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         check_prompts(self.spec, prompts)
         deadline = time.monotonic() + self.spec.timeout
-        with self._translated():
+        self.ask("harness_clear")
+        with self._calls.watched(fatal=(CaptureError,)):
             for prompt in prompts:
                 self._adapter.add(f"capture-{next(self._numbers)}", prompt)
             while self._adapter.busy():
@@ -50,45 +47,43 @@ class ExecutorEngine:
                         f"the KV cache or the token budget."
                     )
                 self._adapter.step()
-            replies = self._adapter.rpc("harness_take")
-        return delivery.samples(self.spec, prompts, replies)
+        return delivery.samples(self.spec, prompts, self.ask("harness_take"))
 
     def identities(self) -> list[dict[str, Any]]:
-        with self._translated():
-            replies: list[dict[str, Any]] = self._adapter.rpc("harness_identity")
-        return replies
+        return self.ask("harness_identity")
 
     def activity(self) -> dict[str, int]:
-        with self._translated():
-            activity: dict[str, int] = self._adapter.rpc("harness_activity")[0]
+        activity: dict[str, int] = self.ask("harness_activity")[0]
         return activity
 
     def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
-        with self._translated():
-            self._adapter.rpc("harness_follow_inputs")
+        self.ask("harness_follow_inputs")
         self.capture([prompt])
-        with self._translated():
-            return delivery.merged(self._adapter.rpc("harness_inputs"))
+        return delivery.merged(self.ask("harness_inputs"))
 
-    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
-        with self._translated():
-            return self._adapter.rpc(method, unique_reply_rank=unique_reply_rank)
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        return self._calls.ask(method, *arguments)
+
+    def rpc(
+        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None
+    ) -> Any:
+        with self._calls.watched():
+            return self._adapter.rpc(method, arguments, unique_reply_rank=unique_reply_rank, limit=limit)
 
     def rpc_one(self, method: str, rank: int) -> Any:
         """One rank's reply, unwrapped by the adapter."""
-        with self._translated():
+        with self._calls.watched():
             return self._adapter.rpc_one(method, rank)
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         records = self._adapter.protocol(
             [(f"step-{next(self._numbers)}", list(prompt)) for prompt in prompts], skip=skip
         )
-        with self._translated():
-            self._adapter.rpc("harness_take")
+        self.ask("harness_clear")
         return records
 
     def close(self) -> None:
-        end(self._adapter.close, self._workers)
+        end(self._adapter.close, self._calls.workers)
 
 
 class ExecutorClient:

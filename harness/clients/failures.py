@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypeVar
 
 from harness import processes
 from harness.errors import CaptureError, ReplyTimeoutError, WorkerDiedError, WorkerFailedError
@@ -13,6 +15,10 @@ from harness.errors import CaptureError, ReplyTimeoutError, WorkerDiedError, Wor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+T = TypeVar("T")
+
+# How often it is looked whether workers live, while one is waited for.
+POLL_SECONDS = 0.1
 # vLLM ends workers with SIGTERM, and after 4 s with SIGKILL (v1/executor/multiproc_executor.py).
 ENDING_SECONDS = 10.0
 
@@ -28,6 +34,35 @@ def end(shutdown: Callable[[], None], workers: Iterable[int]) -> None:
     thread.start()
     thread.join(ENDING_SECONDS)
     processes.wait_ended(set(workers) - {os.getpid()}, ENDING_SECONDS)
+
+
+def bounded(call: Callable[[], T], seconds: float, workers: Iterable[int]) -> T:
+    """What a call gives, for calls that would wait for good.
+
+    ``LLM.collective_rpc`` does behind an EngineCore process: its timeout is not that of the wait (`call_utility`,
+    v1/engine/core_client.py, 0.11.0 to 0.32.0), and the process may end in the meantime. The call is made in a
+    thread, which is left to wait then.
+
+    Raises:
+        TimeoutError: it took longer.
+        ConnectionError: a worker has ended.
+    """
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for.
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while not concurrent.futures.wait([future], POLL_SECONDS).done:
+        if processes.ended(workers):
+            raise ConnectionError("a worker ended while its reply was waited for")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no reply within {seconds:g} s")
+    return future.result()
 
 
 @contextlib.contextmanager
@@ -55,6 +90,7 @@ def translated(workers: Sequence[int] = ()) -> Iterator[None]:
             raise WorkerDiedError(
                 f"worker process {', '.join(map(str, dead))} has ended ({text}). Its last words are in the log."
             ) from error
-        if isinstance(error, TimeoutError):
+        # EngineCore sends what its executor raised as text (`failure_message`, v1/engine/core.py, 0.11.0 to 0.32.0).
+        if isinstance(error, TimeoutError) or text.endswith(" timed out."):
             raise ReplyTimeoutError(f"no reply from the workers: {error}") from error
         raise WorkerFailedError(text) from error

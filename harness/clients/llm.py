@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from harness import delivery
 from harness.engine_arguments import engine_arguments, set_variables
-from harness.errors import NotApplicableError
+from harness.errors import CaptureError, NotApplicableError
 
+from .calls import Calls
 from .contract import EngineSpec, Sample, check_prompts, check_spec
-from .failures import end, translated
+from .failures import bounded, end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,52 +26,63 @@ class LLMEngine:
         from vllm import LLM
 
         self.spec = spec
-        self._workers: list[int] = []
+        self._calls = Calls(self._send)
         self._salts = itertools.count()
         self._llm = LLM(**engine_arguments(spec))
-        self._workers = [identity["pid"] for identity in self.identities()]
-        self._call("harness_start", (list(spec.layers),))
+        self._calls.workers = [identity["pid"] for identity in self.identities()]
+        self.ask("harness_start", list(spec.layers))
 
-    def _call(self, method: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
-        with translated(self._workers):
-            replies: list[Any] = self._llm.collective_rpc(method, timeout=self.spec.timeout, args=arguments)
-        return replies
+    def _send(self, method: str, arguments: tuple[Any, ...], limit: float | None = None) -> list[Any]:
+        seconds = self.spec.timeout if limit is None else limit
+
+        def send() -> list[Any]:
+            replies: list[Any] = self._llm.collective_rpc(method, timeout=seconds, args=arguments)
+            return replies
+
+        return bounded(send, seconds, self._calls.workers) if self.spec.engine_core_process else send()
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         from vllm import SamplingParams
 
         check_prompts(self.spec, prompts)
-        with translated(self._workers):
+        self.ask("harness_clear")
+        with self._calls.watched(fatal=(CaptureError,)):
             self._llm.generate(
                 # The salt keeps a prompt from cached prefixes: rows that are not computed again are not seen.
                 [{"prompt_token_ids": list(prompt), "cache_salt": f"{next(self._salts)}"} for prompt in prompts],
                 SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 use_tqdm=False,
             )
-        return delivery.samples(self.spec, prompts, self._call("harness_take"))
+        return delivery.samples(self.spec, prompts, self.ask("harness_take"))
 
     def identities(self) -> list[dict[str, Any]]:
-        return self._call("harness_identity")
+        return self.ask("harness_identity")
 
     def activity(self) -> dict[str, int]:
-        activity: dict[str, int] = self._call("harness_activity")[0]
+        activity: dict[str, int] = self.ask("harness_activity")[0]
         return activity
 
     def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
-        self._call("harness_follow_inputs")
+        self.ask("harness_follow_inputs")
         self.capture([prompt])
-        return delivery.merged(self._call("harness_inputs"))
+        return delivery.merged(self.ask("harness_inputs"))
 
-    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        return self._calls.ask(method, *arguments)
+
+    def rpc(
+        self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None
+    ) -> Any:
         if unique_reply_rank is not None:
             raise NotApplicableError("LLM.collective_rpc has no unique_reply_rank in any release")
-        return self._call(method)
+        with self._calls.watched():
+            return self._send(method, arguments, limit)
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         raise NotApplicableError("LLM drives both phases itself")
 
     def close(self) -> None:
-        end(self._llm.llm_engine.engine_core.shutdown, self._workers)
+        end(self._llm.llm_engine.engine_core.shutdown, self._calls.workers)
 
 
 class LLMClient:
