@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.arrays import storage, unsound_rows
 from harness.clients.contract import model_config
 from harness.errors import InvalidLayerError
 from harness.findings import expect
@@ -82,7 +83,7 @@ def test_sound_data(engine: SharedEngine, prompts: list[list[int]]) -> None:
     for number, sample in enumerate(engine.shared_capture(prompts)):
         for layer, states in sample.states.items():
             where = f"prompt {number}, layer {layer}"
-            unsound = [row for row, values in enumerate(states) if not values.isfinite().all() or not values.any()]
+            unsound = unsound_rows(states)
             expect(
                 not unsound,
                 expected=f"{where}: every row finite and not all zeros",
@@ -90,11 +91,11 @@ def test_sound_data(engine: SharedEngine, prompts: list[list[int]]) -> None:
                 cause="the buffer was read before it was filled, or the forward did not go through the hooks",
                 advice="wait for the copy before the reply; register hooks on the modules that vLLM calls",
             )
-            kept = (str(states.dtype), states.device.type, states.is_contiguous())
+            dtype, device, contiguous = storage(states)
             expect(
-                kept == (f"torch.{engine.spec.dtype}", "cpu", True),
+                (dtype, device, contiguous) == (engine.spec.dtype, "cpu", True),
                 expected=f"{where}: {engine.spec.dtype}, on the CPU, contiguous",
-                got=f"{kept[0]}, on {kept[1]}, {'contiguous' if kept[2] else 'strided'}",
+                got=f"{dtype}, on {device}, {'contiguous' if contiguous else 'strided'}",
                 cause="states were cast, left on the device, or are a view into a larger buffer",
                 advice="copy the rows out in the worker, in the dtype in which the model computes them",
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.arrays import difference
 from harness.errors import CaptureError, InvalidPromptError
 from harness.findings import expect
 
@@ -20,11 +21,11 @@ BATCH_TOLERANCE = 1e-4
 
 def _compare(one: Sample, other: Sample, tolerance: float, what: str, cause: str, advice: str) -> None:
     for layer, states in one.states.items():
-        worst = float((states - other.states[layer]).abs().max())
+        apart = difference(states, other.states[layer])
         expect(
-            worst <= tolerance,
+            apart.within(tolerance),
             expected=f"{what}, layer {layer}: equal within {tolerance:g}",
-            got=f"largest difference {worst:.3g}",
+            got=str(apart),
             cause=cause,
             advice=advice,
         )

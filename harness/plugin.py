@@ -164,8 +164,8 @@ def prompts(run: Run) -> list[list[int]]:
 
 @pytest.fixture(scope="session")
 def reference(run: Run) -> dict[str, Any]:
-    """Hugging Face's states, ``{"<prompt>.<layer>": [n, hidden_size]}``, float32."""
-    from safetensors.torch import load_file
+    """Hugging Face's states, ``{"<prompt>.<layer>": [n, hidden_size]}``, float32 numpy arrays."""
+    from safetensors.numpy import load_file
 
     path = Path(run.work) / "reference.safetensors"
     failed = path.with_suffix(".failed")
