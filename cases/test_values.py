@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.arrays import array, difference
+from harness import recognition
+from harness.arrays import difference
 from harness.findings import expect
 from harness.models.deepseek_v2 import NUM_LAYERS
 
@@ -30,24 +31,7 @@ def test_values(engine: SharedEngine, prompts: list[list[int]], reference: dict[
             False,
             expected=f"prompt {number} ({len(prompts[number])} tokens): within {TOLERANCE:g} of Hugging Face",
             got=str(apart),
-            cause=_cause(samples, reference, number, layer),
+            cause=recognition.rows(sample.states[layer], reference, "", number, layer),
             advice="if neighbouring layers or rows match instead, correct the layer convention or the row mapping; "
             "otherwise vLLM computes it wrongly: list it in harness/known_faults.toml with evidence",
         )
-
-
-def _cause(samples: list[Any], reference: dict[str, Any], number: int, layer: int) -> str:
-    """What the wrong rows are instead, if they are anything that can be recognised."""
-    states = array(samples[number].states[layer])
-    for other in range(NUM_LAYERS):
-        if other != layer and difference(states, reference[f"{number}.{other}"]).within(TOLERANCE):
-            return f"these are the states of layer {other}: captured {other - layer:+d} layers away"
-    for other in range(len(samples)):
-        if other != number and difference(states, reference[f"{other}.{layer}"]).within(TOLERANCE):
-            return f"these are the rows of prompt {other}"
-    shifted = reference[f"{number}.{layer}"][:-1]
-    if len(shifted) and difference(states[1:], shifted).within(TOLERANCE):
-        return "rows are shifted by one"
-    if not states.any():
-        return "all zeros: nothing was captured"
-    return "the computation differs: a kernel, the rotary embedding, a missing residual, or the final norm"

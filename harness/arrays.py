@@ -65,9 +65,13 @@ def difference(one: Any, other: Any) -> Difference:
     return Difference(largest=float(rows[row]), row=row, in_first_row=float(rows[0]), shapes=shapes)
 
 
-def unsound_rows(states: Any) -> list[int]:
-    """The rows with a value that is not finite, or with nothing but zeros."""
+def empty_rows(states: Any) -> list[int]:
+    """The rows with nothing but zeros."""
     values = array(states)
-    rows = values.reshape(len(values), -1)
-    sound = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
-    return [int(row) for row in np.flatnonzero(~sound)]
+    return [int(row) for row in np.flatnonzero(~values.reshape(len(values), -1).any(axis=1))]
+
+
+def broken_rows(states: Any) -> list[int]:
+    """The rows with a value that is not finite."""
+    values = array(states)
+    return [int(row) for row in np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,10 +16,10 @@ import pytest
 
 from . import known_faults, settings, snapshots
 from .collector import Collector, case_id
-from .errors import CaptureError, NotApplicableError
+from .errors import CaptureError, ClientError, NotApplicableError
 from .findings import BrokenPromiseError, Finding, expect
 from .progress import Progress
-from .remote import RemoteEngine
+from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
 from .run import Run
 from .structure import JSON, difference
 
@@ -37,6 +38,19 @@ REFUSAL_TIMEOUT = 120.0
 GONE_SECONDS = 40.0
 
 
+@contextlib.contextmanager
+def _must_apply(what: str) -> Iterator[None]:
+    """A client that gets out of the very thing that it is for has not conformed.
+
+    Raises:
+        ClientError: it said that it was not applicable.
+    """
+    try:
+        yield
+    except NotApplicableError as error:
+        raise ClientError(f"{what} may not be told as not applicable: {error}") from error
+
+
 class SharedEngine(RemoteEngine):
     """One group's engine, and the capture that its cases share."""
 
@@ -46,11 +60,26 @@ class SharedEngine(RemoteEngine):
         self._captured: list[Sample] | None = None
         self.left_behind: list[int] | None = None
 
+    def open(self, timeout: float = BOOT_TIMEOUT) -> None:
+        with _must_apply("opening an engine of a setting that it does not refuse"):
+            super().open(timeout)
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        with _must_apply("a capture"):
+            return super().capture(prompts)
+
     def shared_capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         """All prompts in one call, captured once."""
         if self._captured is None:
             self._captured = self.capture(prompts)
         return self._captured
+
+    def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
+        """The samples of one capture, as they are after the next one."""
+        samples: list[Sample] = self.ask(
+            "capture_and_go_on", prompts, others, timeout=2 * (self.spec.timeout + MARGIN)
+        )
+        return samples
 
     def offer(self, method: str) -> None:
         """Raise `NotApplicableError` if the client's engine has no such method."""
@@ -120,6 +149,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ends_engine = item.get_closest_marker("ends_engine") is not None
         return order.get(group.args[0], len(order)), ends_engine
 
+    items[:] = [item for item in items if run.wants(_group(item), case_id(item.nodeid))]
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("no engine"))
@@ -129,6 +159,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause)
             )
     items.sort(key=place)
+
+
+def _group(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker is not None else None
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.arrays import array, difference, storage, unsound_rows
+from harness.arrays import array, broken_rows, difference, empty_rows, storage
 
 
 @dataclass
@@ -75,7 +75,7 @@ def test_nothing_equals_nothing() -> None:
     assert difference(np.zeros((0, 4)), np.zeros((0, 4))).within(0.0)
 
 
-def test_unsound_rows_are_those_of_zeros_or_without_a_number() -> None:
-    rows = [[1.0, 0.0], [0.0, 0.0], [math.nan, 1.0], [-1.0, 2.0], [1.0, math.inf]]
-    assert unsound_rows(np.array(rows)) == [1, 2, 4]
-    assert unsound_rows(np.zeros(2)) == [0, 1]
+def test_rows_of_zeros_and_rows_without_a_number_are_found() -> None:
+    rows = np.array([[1.0, 0.0], [0.0, 0.0], [math.nan, 1.0], [-1.0, 2.0], [1.0, math.inf]])
+    assert (empty_rows(rows), broken_rows(rows)) == ([1], [2, 4])
+    assert (empty_rows(np.zeros(2)), broken_rows(np.zeros(2))) == ([0, 1], [])
