@@ -100,7 +100,7 @@ def test_sound_data(engine: SharedEngine, prompts: list[list[int]]) -> None:
                 not broken,
                 expected=f"{where}: every value finite",
                 got=f"rows {broken} of {len(states)} are not",
-                cause="memory that was never written, or values beyond the dtype's range, which training goes on with",
+                cause="memory that was never written, or values beyond the dtype's range: training goes on with them",
                 advice="fill what is allocated, and keep the dtype in which the model computes",
             )
             dtype, device, contiguous = storage(states)

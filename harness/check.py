@@ -6,11 +6,9 @@ import contextlib
 import datetime as dt
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +19,10 @@ from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .prompts import prompts
 from .run import Run
+from .work import work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from .releases import Build, Device
     from .settings import Group
@@ -146,23 +145,6 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
 
 def _say(options: Options, line: str) -> None:
     print(line, file=sys.stderr if options.as_json else sys.stdout, flush=True)
-
-
-@contextlib.contextmanager
-def work_folder(logs: Path) -> Iterator[Path]:
-    """A folder for this run; the engines' logs are kept, and no host survives it."""
-    work = Path(tempfile.mkdtemp(prefix="harness-"))
-    (work / "logs").mkdir()
-    try:
-        yield work
-    finally:
-        for mark in (work / "logs").glob("*.pid"):
-            processes.end_session(int(mark.stem))
-            mark.unlink()
-        with contextlib.suppress(OSError):
-            shutil.rmtree(logs, ignore_errors=True)
-            shutil.copytree(work / "logs", logs)
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequence[Group]) -> Run:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import array, difference
+from .arrays import array, broken_rows, difference, empty_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,9 +82,7 @@ def shape_of_layer(shape: tuple[int, ...], tokens: int, width: int) -> str:
     return "fewer rows than tokens: a chunk, a cached prefix or the last row is missing"
 
 
-def rows(  # noqa: PLR0911 - one a cause.
-    states: Any, reference: Mapping[str, Array], prefix: str, number: int, layer: int
-) -> str:
+def rows(states: Any, reference: Mapping[str, Array], prefix: str, number: int, layer: int) -> str:
     """What the rows of a prompt at a layer are, if not those of the reference.
 
     Args:
@@ -101,23 +99,30 @@ def rows(  # noqa: PLR0911 - one a cause.
         return f"the shape is another, {list(got.shape)}: see what test_count_shape_and_dtype says"
     if not got.any():
         return "all zeros: nothing was captured"
+    if name := _other(got, reference, prefix, own):
+        return name
+    if len(got) != len(wanted):
+        return _length(got, wanted)
+    return _moved(got, wanted) or _filled(got, wanted) or _computed(got, wanted)
+
+
+def _other(got: Array, reference: Mapping[str, Array], prefix: str, own: str) -> str:
+    """Other states of the same forward that these are, wholly, at their beginning, or together with the norm."""
+    for part, cause in PARTS.items():
+        if f"{own}.{part}" in reference and _same(got, reference[f"{own}.{part}"]):
+            return cause
     others = list(_others(reference, prefix, own))
     for name, theirs in others:
         if _same(got, theirs):
             return name
-    for part, cause in PARTS.items():
-        if f"{own}.{part}" in reference and _same(got, reference[f"{own}.{part}"]):
-            return cause
-    if f"{own}.norm" in reference:
-        for name, theirs in [("this layer", wanted), *others]:
-            if len(theirs) == len(got) and _same(got, theirs + reference[f"{own}.norm"]):
-                return f"kept without a copy, and changed in place by what came after ({name}, plus the next norm)"
-    if len(got) != len(wanted):
-        return _length(got, wanted)
     for name, theirs in others:
-        if _same(got[: len(theirs)], theirs[: len(got)]):
+        if len(got) == len(reference[own]) and _same(got[: len(theirs)], theirs[: len(got)]):
             return f"they begin like other states: {name}: its buffer was used again, or the slice is another's"
-    return _moved(got, wanted) or _filled(got, wanted) or _computed(got, wanted)
+    norm = reference.get(f"{own}.norm")
+    for _name, theirs in [("", reference[own]), *others]:
+        if norm is not None and len(theirs) == len(norm) and _same(got, theirs + norm):
+            return "kept without a copy, and changed in place by what came after: a residual plus the next norm"
+    return ""
 
 
 def _same(one: Array, other: Array) -> bool:
@@ -161,17 +166,17 @@ def _moved(got: Array, wanted: Array) -> str:
 
 def _filled(got: Array, wanted: Array) -> str:
     """Rows that were filled, and right, beside some that were not."""
-    empty = ~np.isfinite(got).all(axis=1) | ~got.any(axis=1)
-    if empty.any() and _same(got[~empty], wanted[~empty]):
-        places = np.flatnonzero(empty)
-        side = "the first chunk or a cached prefix" if empty[0] else "a later chunk"
+    places = sorted({*empty_rows(got), *broken_rows(got)})
+    kept = np.setdiff1d(np.arange(len(got)), places)
+    if places and _same(got[kept], wanted[kept]):
+        side = "the first chunk or a cached prefix" if places[0] == 0 else "a later chunk"
         return f"rows {places[0]} to {places[-1]} were never filled: {side}"
-    right = np.array([_same(one[None], other[None]) for one, other in zip(got, wanted, strict=True)])
+    right = np.array([_same(got[row : row + 1], wanted[row : row + 1]) for row in range(len(got))])
     if right[0] and not right[1:].any():
         return "only position 0 is right: the rotary embedding, attention, or a kernel that reads one row for all"
     if right.any() and not right.all():
-        places = np.flatnonzero(~right)
-        return f"rows {places[0]} to {places[-1]} are wrong and {int(right.sum())} are right: those were overwritten"
+        wrong = np.flatnonzero(~right)
+        return f"rows {wrong[0]} to {wrong[-1]} are wrong and {int(right.sum())} are right: those were overwritten"
     return ""
 
 

@@ -53,7 +53,7 @@ class Run:
         """Whether a case, with or without its parameters, is run on a group; None for one without an engine."""
         if not self.only:
             return True
-        if group not in self.only:
+        if group is None or group not in self.only:
             return False
         return not self.only[group] or case.partition("[")[0] in self.only[group]
 

@@ -31,8 +31,8 @@ class Fault:
     """One way to break a sound client.
 
     ``kind`` is the module of this package that holds the broken client under ``name``. ``case`` must fail:
-    ``test_x.py::test_y``, or with ``[parameter]`` one of it. ``cause`` is a regular expression that the finding's cause
-    or what it got must hold. ``needs`` is a capability without which there is nothing to break.
+    ``test_x.py::test_y``, or with ``[parameter]`` one of it. ``cause`` is a regular expression that the finding's
+    cause, or what it got, must hold. ``needs`` is a capability without which there is nothing to break.
     """
 
     kind: Kind

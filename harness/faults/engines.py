@@ -71,7 +71,7 @@ def _lenient(bad: Callable[[Sequence[int]], bool]) -> RecordedClient:
             given = [
                 Sample(
                     token_ids=list(prompt),
-                    states={layer: np.zeros((len(prompt), width), np.float32) for layer in self.spec.layers},  # type: ignore[misc]
+                    states={layer: np.zeros((len(prompt), width), np.float32) for layer in self.spec.layers},
                 )
                 for prompt in passed
             ]
@@ -137,7 +137,7 @@ class _OneBuffer(RecordedEngine):
             for place, states in enumerate(sample.states.values()):
                 self.buffer[place, start:stop] = states
             views = {layer: self.buffer[place, start:stop] for place, layer in enumerate(sample.states)}
-            given.append(replace(sample, states=views))  # type: ignore[arg-type]
+            given.append(replace(sample, states=views))
             start = stop
         return given
 

@@ -1,4 +1,4 @@
-"""The extension in vLLM's workers, broken on purpose. Worker code, as `harness.worker` is: standard library and torch only."""
+"""The extension in vLLM's workers, broken on purpose: like `harness.worker`, standard library and torch only."""
 
 from __future__ import annotations
 

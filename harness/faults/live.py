@@ -1,4 +1,4 @@
-"""Live faults: our executor client broken on the vLLM installed here; each public name is an entry of the catalogue."""
+"""Live faults: our executor client broken on the vLLM installed here; each public name is in the catalogue."""
 
 from __future__ import annotations
 

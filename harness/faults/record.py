@@ -16,6 +16,7 @@ from harness.clients.contract import model_config
 from harness.errors import HarnessError
 from harness.plugin import SharedEngine
 from harness.settings import MP_TP2, Group
+from harness.work import work_folder
 
 from . import recording
 
@@ -41,7 +42,7 @@ def record(path: Path) -> None:
         CaptureError: the client did.
     """
     facts = identity.environment()
-    with tempfile.TemporaryDirectory() as logs, check.work_folder(Path(logs) / "logs") as work:
+    with tempfile.TemporaryDirectory() as logs, work_folder(Path(logs) / "logs") as work:
         run = check.prepare(work, facts, OPTIONS, [GROUP])
         prompts: list[list[int]] = json.loads((work / "prompts.json").read_text(encoding="utf-8"))
         process = check.start_reference(run)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from harness.arrays import Array
 
+RANKS = 2
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -190,7 +191,7 @@ class RecordedClient:
     name: str = "recorded"
 
     def refuses(self, spec: EngineSpec) -> str | None:
-        if spec.executor_backend != "mp" or spec.engine_core_process or spec.tensor_parallel_size != 2:
+        if spec.executor_backend != "mp" or spec.engine_core_process or spec.tensor_parallel_size != RANKS:
             return "was recorded with the multiprocess executor and two ranks"
         return None
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.clients.contract import Sample
 
 FILE = Path(__file__).with_name("recording.safetensors")
-# The parts beside the states (`recognition.PARTS`) are kept for this prompt alone: they are four fifths of a reference.
+# The parts beside the states (`recognition.PARTS`) are kept for this prompt alone: they are most of a reference.
 WITH_PARTS = 0
 
 

@@ -99,10 +99,7 @@ def last_row_only(states: Array) -> Any:
 
 @_samples
 def whole_batch_in_each(samples: list[Sample]) -> list[Sample]:
-    together = {
-        layer: np.concatenate([sample.states[layer] for sample in samples])  # type: ignore[misc]
-        for layer in samples[0].states
-    }
+    together = {layer: np.concatenate([sample.states[layer] for sample in samples]) for layer in samples[0].states}
     return [replace(sample, states=together) for sample in samples]
 
 
@@ -221,7 +218,7 @@ def rows_shifted_in_a_batch(samples: list[Sample]) -> list[Sample]:
     if len(samples) == 1:
         return samples
     return [
-        replace(sample, states={layer: np.roll(states, -1, axis=0) for layer, states in sample.states.items()})  # type: ignore[misc]
+        replace(sample, states={layer: np.roll(states, -1, axis=0) for layer, states in sample.states.items()})
         for sample in samples
     ]
 
@@ -285,7 +282,7 @@ def buffer_used_again(samples: list[Sample]) -> list[Sample]:
         count = len(sample.token_ids)
         for layer, states in sample.states.items():
             buffers[layer][:count] = states
-        given.append(replace(sample, states={layer: buffers[layer][:count] for layer in sample.states}))  # type: ignore[misc]
+        given.append(replace(sample, states={layer: buffers[layer][:count] for layer in sample.states}))
     return given
 
 
