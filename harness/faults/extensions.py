@@ -6,10 +6,13 @@ import subprocess
 import sys
 import time
 from multiprocessing import resource_tracker, shared_memory
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness import worker
 from harness.worker import CaptureExtension, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class _NoResidual(Recorder):
@@ -30,7 +33,16 @@ class _Inputs(Recorder):
 
 
 class _NoCopy(Recorder):
-    """Keeps what the layer gave, and adds it up after the forward: by then later layers have written into it."""
+    """Keeps what the layer gave, and adds it up after the forward: by then later layers have written into it.
+
+    vLLM's CPU norms are not in place, so they are made so here, as its CUDA kernel is (csrc/layernorm_kernels.cu).
+    """
+
+    def __init__(self, runner: Any, layers: Iterable[int], *, keep: bool) -> None:
+        super().__init__(runner, layers, keep=keep)
+        for module in worker.loaded_model(runner).modules():
+            if type(module).__name__ == "RMSNorm":
+                module.register_forward_hook(_in_place)
 
     def _hook(self, layer: int) -> Any:
         def capture(_module: Any, _inputs: Any, output: Any) -> None:
@@ -41,6 +53,14 @@ class _NoCopy(Recorder):
     def _file(self, scheduler_output: Any) -> None:
         self.last = {layer: hidden + residual for layer, (hidden, residual) in self.last.items()}
         super()._file(scheduler_output)
+
+
+def _in_place(_module: Any, inputs: Any, output: Any) -> Any:
+    if not isinstance(output, tuple):
+        return output
+    for given, got in zip(inputs, output, strict=True):
+        given.copy_(got)
+    return inputs
 
 
 class _Broken(CaptureExtension):

@@ -12,6 +12,7 @@ import os
 import signal
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -101,9 +102,14 @@ class Workers:
             CaptureError: as `translated` says.
         """
         with translated(self.pids):
-            for connection in self._connections:
-                connection.send((method, arguments))
-            return [self._reply(connection) for connection in self._connections]
+            try:
+                for connection in self._connections:
+                    connection.send((method, arguments))
+                return [self._reply(connection) for connection in self._connections]
+            except (EOFError, ConnectionError):
+                # A pipe closes a moment before its process has ended, which is what tells a death from a failure.
+                wait([process.sentinel for process in self.processes], self.timeout)
+                raise
 
     def _reply(self, connection: Connection) -> Any:
         if not connection.poll(self.timeout):
