@@ -213,6 +213,26 @@ def test_what_an_engine_leaves_behind_is_told(tmp_path: Path) -> None:
     assert record["engines"][0]["left_behind"], record["engines"]
 
 
+def test_segment_that_closing_leaves_is_told_and_removed(tmp_path: Path) -> None:
+    cases = """
+        from pathlib import Path
+        def test_a(engine):
+            (segment,) = engine.call("facts")["segments"]
+            assert engine.close() == []
+            assert engine.left_segments == [segment]
+            assert not Path(segment).exists()
+    """
+    code, record = flow.run(flow.write_suite(tmp_path, {"test_x.py": cases}), flow.groups("toys:LEAVING_A_SEGMENT"))
+    assert code == 0, record["cases"]
+
+
+def test_capture_that_says_it_is_not_applicable_is_a_finding(tmp_path: Path) -> None:
+    cases = "def test_a(engine, prompts): engine.capture(prompts)"
+    code, record = flow.run(flow.write_suite(tmp_path, {"test_x.py": cases}), flow.groups("toys:NEVER_APPLYING"))
+    assert (code, flow.outcomes(record)) == (1, {"test_a": "failed"})
+    assert "may not be told as not applicable: not today" in flow.case(record, "test_a")["finding"]["got"]
+
+
 SHARED = """
     import os
     from pathlib import Path
