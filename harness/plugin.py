@@ -40,11 +40,7 @@ GONE_SECONDS = 40.0
 
 @contextlib.contextmanager
 def _must_apply(what: str) -> Iterator[None]:
-    """A client that gets out of the very thing that it is for has not conformed.
-
-    Raises:
-        ClientError: it said that it was not applicable.
-    """
+    """A client that gets out of the very thing that it is for has not conformed: `ClientError`."""
     try:
         yield
     except NotApplicableError as error:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import flow
 import pytest
 
+from harness.run import Run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -285,3 +287,26 @@ def test_worker_that_crashes_is_a_finding_and_is_not_tried_again(
     assert broken[0]["finding"]["cause"] == "the pytest process that ran it ended"
     assert len((tmp_path / "notes").read_text(encoding="utf-8").splitlines()) == 1
     assert "Traceback" not in capfd.readouterr().err
+
+
+# What is run.
+
+
+@pytest.mark.parametrize(
+    ("only", "group", "case", "wanted"),
+    [
+        ({}, "a", "test_x.py::test_y", True),
+        ({}, None, "test_x.py::test_y", True),
+        ({"a": []}, "a", "test_x.py::test_y[a]", True),
+        ({"a": []}, "b", "test_x.py::test_y[b]", False),
+        ({"a": []}, None, "test_x.py::test_y", False),
+        ({"a": ["test_x.py::test_y"]}, "a", "test_x.py::test_y[a-1]", True),
+        ({"a": ["test_x.py::test_y"]}, "a", "test_x.py::test_yy[a]", False),
+    ],
+)
+def test_groups_run_what_they_are_limited_to(
+    only: dict[str, list[str]], group: str | None, case: str, wanted: bool
+) -> None:
+    plain: dict[str, Any] = dict.fromkeys(("release", "device", "dtype", "checkpoint", "work", "snapshots"), "")
+    run = Run(**plain, groups=(), layers=(), variables={}, repair={}, only=only)
+    assert run.wants(group, case) is wanted

@@ -263,11 +263,6 @@ def cached_prefix_empty(states: Array) -> Any:
 
 
 @_states
-def cached_prefix_missing(states: Array) -> Any:
-    return states[(len(states) - 1) // CHUNK * CHUNK :]
-
-
-@_states
 def later_chunks_empty(states: Array) -> Any:
     return np.concatenate([states[:CHUNK], np.zeros_like(states[CHUNK:])])
 
