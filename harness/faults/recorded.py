@@ -107,8 +107,11 @@ class Workers:
                     connection.send((method, arguments))
                 return [self._reply(connection) for connection in self._connections]
             except (EOFError, ConnectionError):
-                # A pipe closes a moment before its process has ended, which is what tells a death from a failure.
-                wait([process.sentinel for process in self.processes], self.timeout)
+                # Pipes close a moment before their process has ended, and that is what tells a death from a failure.
+                closed = wait([process.sentinel for process in self.processes], self.timeout)
+                for process in self.processes:
+                    if process.sentinel in closed:
+                        process.join(self.timeout)
                 raise
 
     def _reply(self, connection: Connection) -> Any:
