@@ -30,7 +30,8 @@ RELEASES = [release.version for release in releases.with_build("cpu")]
 NEWEST = RELEASES[-1]
 
 
-def _conformance(session: nox.Session, version: str) -> None:
+def _in_release(session: nox.Session, version: str, command: str) -> None:
+    """Run ``harness COMMAND`` with the arguments after ``--`` in a release's environment."""
     try:
         environment = environments.ensure(releases.find(version).build("cpu"))
     except HarnessError as error:
@@ -40,7 +41,7 @@ def _conformance(session: nox.Session, version: str) -> None:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     session.run(
-        *(str(environment.python), "-m", "harness", "check"),
+        *(str(environment.python), "-m", "harness", command),
         *session.posargs,
         external=True,
         # After ^C the suite closes its engines and writes what it has; nox would kill it after half a second.
@@ -53,7 +54,7 @@ def _conformance(session: nox.Session, version: str) -> None:
 def _define(version: str) -> None:
     @nox.session(name=f"conformance-{version}", venv_backend="none", tags=["conformance"])
     def conformance_of_release(session: nox.Session) -> None:
-        _conformance(session, version)
+        _in_release(session, version, "check")
 
     here = version in RELEASES
     conformance_of_release.__doc__ = f"The suite on vLLM {version}{'' if here else ': has no CPU build, says why'}."
@@ -71,6 +72,12 @@ def conformance(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=[f"conformance-{version}" for version in RELEASES])
 def conformance_all(session: nox.Session) -> None:
     """The suite on every pinned release."""
+
+
+@nox.session(venv_backend="none")
+def faults(session: nox.Session) -> None:
+    """Sound clients broken on purpose, on the newest release: does the right case say so."""
+    _in_release(session, NEWEST, "faults")
 
 
 @nox.session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.arrays import difference
 from harness.clients.contract import model_config
 from harness.findings import expect
 
@@ -25,11 +26,11 @@ def test_output_is_the_next_input(engine: SharedEngine, prompts: list[list[int]]
         advice="take the last layer's states before the final norm, not from a layer that does not exist",
     )
     for layer, states in sample.states.items():
-        worst = float((states - inputs[layer + 1]).abs().max())
+        apart = difference(states, inputs[layer + 1])
         expect(
-            worst <= 1e-5,
+            apart.within(1e-5),
             expected=f"the output of layer {layer} equal to the input of layer {layer + 1}",
-            got=f"largest difference {worst:.3g}",
+            got=str(apart),
             cause="the two conventions were mixed, the residual left out, or the last layer taken after the norm",
             advice="convert ids once, where the client is opened: input id = output id + 1",
         )

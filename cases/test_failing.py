@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
+from harness.arrays import difference
 from harness.errors import CaptureError, EngineOutOfStepError, ReplyTimeoutError, WorkerFailedError
 from harness.findings import expect
 
@@ -39,7 +39,7 @@ def _named(outcome: Any) -> str:
 
 
 def _equal(one: Sample, other: Sample) -> bool:
-    return all(torch.allclose(states, other.states[layer], 0, TOLERANCE) for layer, states in one.states.items())
+    return all(difference(states, other.states[layer]).within(TOLERANCE) for layer, states in one.states.items())
 
 
 @pytest.mark.parametrize("who", ["first", "last", "every"])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness import recognition
+from harness.arrays import broken_rows, empty_rows, storage
 from harness.clients.contract import model_config
 from harness.errors import InvalidLayerError
 from harness.findings import expect
@@ -23,7 +25,9 @@ def test_count_shape_and_dtype(engine: SharedEngine, prompts: list[list[int]], m
     samples = engine.shared_capture(prompts)
     matches(
         [{"tokens": len(sample.token_ids), "layers": describe(dict(sample.states))} for sample in samples],
-        cause="a layer is missing or doubled, a sample is cut, or rows were taken for layers",
+        cause=recognition.structure(
+            samples, prompts, engine.spec.layers, model_config(engine.spec.model)["hidden_size"]
+        ),
         advice="look at the first differing path: [5] alone means that a reply was indexed one level too deep",
     )
 
@@ -31,14 +35,14 @@ def test_count_shape_and_dtype(engine: SharedEngine, prompts: list[list[int]], m
 def test_full_hidden_size(engine: SharedEngine, prompts: list[list[int]]) -> None:
     """The residual stream is whole on one rank: its width is not divided by the tensor-parallel size."""
     width = model_config(engine.spec.model)["hidden_size"]
-    for number, sample in enumerate(engine.shared_capture(prompts)):
+    for number, (sample, prompt) in enumerate(zip(engine.shared_capture(prompts), prompts, strict=False)):
         for layer, states in sample.states.items():
+            shape = tuple(states.shape)
             expect(
-                tuple(states.shape) == (len(prompts[number]), width),
-                expected=f"prompt {number}, layer {layer}: [{len(prompts[number])}, {width}]",
-                got=str(list(states.shape)),
-                cause=f"states of one of {engine.spec.tensor_parallel_size} ranks, sharded by hidden size or by "
-                f"sequence, or rows of another prompt",
+                shape == (len(prompt), width),
+                expected=f"prompt {number}, layer {layer}: [{len(prompt)}, {width}]",
+                got=str(list(shape)),
+                cause=recognition.shape_of_layer(shape, len(prompt), width),
                 advice="capture after the layer's all-reduce; gather when the row count is not that of the batch",
             )
 
@@ -50,7 +54,9 @@ def test_requested_order(engine: SharedEngine, prompts: list[list[int]]) -> None
             tuple(sample.states) == engine.spec.layers,
             expected=f"prompt {number}: layers {list(engine.spec.layers)}",
             got=str(list(sample.states)),
-            cause="states come back in the order in which the model computes them",
+            cause="states come back in the order in which the model computes them"
+            if sorted(sample.states, key=str) == sorted(engine.spec.layers)
+            else "layer ids were changed on the way: through JSON they become text",
             advice="key states by layer id in the worker, and pick them by id in the driver",
         )
 
@@ -82,19 +88,30 @@ def test_sound_data(engine: SharedEngine, prompts: list[list[int]]) -> None:
     for number, sample in enumerate(engine.shared_capture(prompts)):
         for layer, states in sample.states.items():
             where = f"prompt {number}, layer {layer}"
-            unsound = [row for row, values in enumerate(states) if not values.isfinite().all() or not values.any()]
+            empty, broken = empty_rows(states), broken_rows(states)
             expect(
-                not unsound,
-                expected=f"{where}: every row finite and not all zeros",
-                got=f"rows {unsound} are not",
+                not empty,
+                expected=f"{where}: no row of zeros",
+                got=f"rows {empty} of {len(states)} are all zeros",
                 cause="the buffer was read before it was filled, or the forward did not go through the hooks",
                 advice="wait for the copy before the reply; register hooks on the modules that vLLM calls",
             )
-            kept = (str(states.dtype), states.device.type, states.is_contiguous())
             expect(
-                kept == (f"torch.{engine.spec.dtype}", "cpu", True),
+                not broken,
+                expected=f"{where}: every value finite",
+                got=f"rows {broken} of {len(states)} are not",
+                cause="memory that was never written, or values beyond the dtype's range: training goes on with them",
+                advice="fill what is allocated, and keep the dtype in which the model computes",
+            )
+            dtype, device, contiguous = storage(states)
+            expect(
+                (dtype, device, contiguous) == (engine.spec.dtype, "cpu", True),
                 expected=f"{where}: {engine.spec.dtype}, on the CPU, contiguous",
-                got=f"{kept[0]}, on {kept[1]}, {'contiguous' if kept[2] else 'strided'}",
-                cause="states were cast, left on the device, or are a view into a larger buffer",
+                got=f"{dtype}, on {device}, {'contiguous' if contiguous else 'strided'}",
+                cause="states were cast"
+                if dtype != engine.spec.dtype
+                else "states were left on the device"
+                if device != "cpu"
+                else "states are a view into a larger buffer, which they keep alive, or are transposed in place",
                 advice="copy the rows out in the worker, in the dtype in which the model computes them",
             )

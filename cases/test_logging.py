@@ -51,6 +51,7 @@ def test_what_workers_say(engine: SharedEngine, workers: list[dict[str, Any]], m
 
 def test_harness_is_heard(engine: SharedEngine, workers: list[dict[str, Any]]) -> None:
     """The harness's own words from every worker arrive on standard error, with rank and pid."""
+    engine.offer("ask")  # Who has it has our extension in the workers.
     for worker in workers:
         start = line_start(worker["rank"], worker["pid"])
         hooks = [line for line in engine.heard(start) if "hooks on layers" in line]

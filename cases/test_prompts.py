@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness import recognition
+from harness.arrays import difference
 from harness.errors import CaptureError, InvalidPromptError
 from harness.findings import expect
 
@@ -18,13 +20,23 @@ if TYPE_CHECKING:
 BATCH_TOLERANCE = 1e-4
 
 
+STALE = "these are the states of the previous call, which are still in the workers, or a reply that came late"
+UNCLEAR = "the second call computes something else: a request kept its slot, or something is random"
+
+
+def _same(one: Sample, other: Sample) -> bool:
+    return all(
+        difference(states, other.states[layer]).within(BATCH_TOLERANCE) for layer, states in one.states.items()
+    )
+
+
 def _compare(one: Sample, other: Sample, tolerance: float, what: str, cause: str, advice: str) -> None:
     for layer, states in one.states.items():
-        worst = float((states - other.states[layer]).abs().max())
+        apart = difference(states, other.states[layer])
         expect(
-            worst <= tolerance,
+            apart.within(tolerance),
             expected=f"{what}, layer {layer}: equal within {tolerance:g}",
-            got=f"largest difference {worst:.3g}",
+            got=str(apart),
             cause=cause,
             advice=advice,
         )
@@ -33,11 +45,12 @@ def _compare(one: Sample, other: Sample, tolerance: float, what: str, cause: str
 def test_order_and_token_ids(engine: SharedEngine, prompts: list[list[int]]) -> None:
     """One sample a prompt, in the order they were given, with the token ids that were given."""
     samples = engine.shared_capture(prompts)
+    given = [sample.token_ids for sample in samples]
     expect(
-        [sample.token_ids for sample in samples] == prompts,
+        given == prompts,
         expected=f"samples of {[len(prompt) for prompt in prompts]} tokens, with the ids that were asked for",
-        got=f"samples of {[len(sample.token_ids) for sample in samples]} tokens",
-        cause="rows come back in the runner's batch order, not in the order of the requests",
+        got=f"samples of {[len(ids) for ids in given]} tokens",
+        cause=recognition.order(prompts, given),
         advice="map rows to requests inside the worker, from the runner's own batch",
     )
 
@@ -45,8 +58,9 @@ def test_order_and_token_ids(engine: SharedEngine, prompts: list[list[int]]) -> 
 def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]]) -> None:
     """Eight prompts of distinct lengths in one call give what each gives alone."""
     together = engine.shared_capture(prompts)
+    before = together[-1]
     for number, prompt in enumerate(prompts):
-        (alone,) = engine.capture([prompt])
+        alone = _one(engine.capture([prompt]), prompt, before)
         _compare(
             together[number],
             alone,
@@ -55,18 +69,77 @@ def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]])
             "rows are sliced in another order than the runner's, or padding was not removed",
             "map rows to requests inside the worker, from the runner's own batch",
         )
+        before = alone
+
+
+def _one(samples: list[Sample], prompt: list[int], before: Sample) -> Sample:
+    """The one sample of a call, of that call's prompt."""
+    given = [sample.token_ids for sample in samples]
+    expect(
+        given == [prompt],
+        expected=f"one sample, of {len(prompt)} tokens",
+        got=f"samples of {[len(ids) for ids in given]} tokens",
+        cause=STALE if before.token_ids in given else recognition.order([prompt], given),
+        advice="clear what is recorded when it is taken, and refuse what belongs to no prompt of the call",
+    )
+    return samples[0]
+
+
+def test_repeated_prompt(engine: SharedEngine, prompts: list[list[int]]) -> None:
+    """A prompt that is given twice in one call has two samples, in their places."""
+    asked = [prompts[0], prompts[1], prompts[0]]
+    samples = engine.capture(asked)
+    given = [sample.token_ids for sample in samples]
+    expect(
+        given == asked,
+        expected=f"samples of {[len(prompt) for prompt in asked]} tokens",
+        got=f"samples of {[len(ids) for ids in given]} tokens",
+        cause=recognition.order(asked, given),
+        advice="tell requests apart by their id, not by their token ids",
+    )
+    _compare(
+        samples[0],
+        samples[2],
+        BATCH_TOLERANCE,
+        "the first and the second sample of one prompt",
+        "the second request was served from what the first left, or only one of them was recorded",
+        "give every request a row range of its own",
+    )
+
+
+def test_samples_outlive_the_next_call(engine: SharedEngine, prompts: list[list[int]]) -> None:
+    """What a call gave is still the same after the next call."""
+    before = engine.shared_capture(prompts)
+    for number, kept in enumerate(engine.capture_and_go_on(prompts[:2], prompts[2:4])):
+        _compare(
+            before[number],
+            kept,
+            BATCH_TOLERANCE,
+            f"prompt {number}, looked at after the next call",
+            "samples are views of a buffer that the next call fills again",
+            "copy the rows out of the buffer before they are given",
+        )
 
 
 def test_second_call_equals_first(engine: SharedEngine, prompts: list[list[int]]) -> None:
-    """The same call again gives the same states: nothing of the first is left over."""
+    """The same prompts again, the other way round, give the same states: nothing of the first call is left over."""
     first = engine.shared_capture(prompts)
-    for number, (one, other) in enumerate(zip(first, engine.capture(prompts), strict=True)):
+    again = engine.capture(prompts[::-1])
+    given = [sample.token_ids for sample in again]
+    expect(
+        given == prompts[::-1],
+        expected="the prompts of the second call, in its order",
+        got=f"samples of {[len(ids) for ids in given]} tokens",
+        cause=STALE if given == prompts else recognition.order(prompts[::-1], given),
+        advice="clear what is recorded when it is taken, and refuse what belongs to no prompt of the call",
+    )
+    for number, (one, other) in enumerate(zip(first, again[::-1], strict=True)):
         _compare(
             one,
             other,
             BATCH_TOLERANCE,  # Behind EngineCore, the second call may be batched otherwise.
             f"prompt {number} in the first and the second call",
-            "states of the previous call are still in the workers, or a request kept its slot",
+            STALE if _same(other, first[-1 - number]) else UNCLEAR,
             "clear what is recorded when it is taken, and run the step that tells workers of finished requests",
         )
 
@@ -82,7 +155,7 @@ def test_invalid_prompts_are_refused(engine: SharedEngine, prompts: list[list[in
     before = engine.shared_capture(prompts)
     got = "samples"
     try:
-        engine.capture([prompts[0], prompt])
+        engine.capture([prompts[1], prompt])
     except InvalidPromptError:
         got = ""
     except CaptureError as error:
@@ -94,7 +167,7 @@ def test_invalid_prompts_are_refused(engine: SharedEngine, prompts: list[list[in
         cause="vLLM drops, truncates or reads past such a prompt, depending on the release",
         advice="check prompts before they are queued",
     )
-    (after,) = engine.capture(prompts[:1])
+    after = _one(engine.capture(prompts[:1]), prompts[0], before[1])
     _compare(
         before[0],
         after,

@@ -66,7 +66,7 @@ def test_one_rank_unwrapped(engine: SharedEngine) -> None:
             one == everybody[rank],
             expected=f"rank {rank}: {everybody[rank]}",
             got=repr(one),
-            cause=CAUSE,
+            cause="this is the reply of another rank" if one in everybody else CAUSE,
             advice="correct Adapter.rpc_one for this generation",
         )
 

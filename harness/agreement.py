@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import recognition
+from .arrays import difference
 from .findings import expect
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def agree(
         prompts: what was asked for.
         reference: ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``.
         name: the set that the prompts are.
-        cause: of any difference, for the finding.
+        cause: of any difference, for the finding, beside what the rows are recognised as.
         advice: what to do about it.
     """
     for number, (sample, prompt) in enumerate(zip(samples, prompts, strict=True)):
@@ -45,20 +47,12 @@ def agree(
             advice=advice,
         )
         for layer, states in sample.states.items():
-            theirs = reference[f"{name}.{number}.{layer}"]
-            expect(
-                states.shape == theirs.shape,
-                expected=f"{what}, layer {layer}: {list(theirs.shape)}",
-                got=str(list(states.shape)),
-                cause=cause,
-                advice=advice,
-            )
-            error = (states - theirs).abs().max(dim=1).values
-            wrong = [row for row, value in enumerate(error.tolist()) if not value <= TOLERANCE]
-            expect(
-                not wrong,
-                expected=f"{what}, layer {layer}: within {TOLERANCE:g} of Hugging Face",
-                got=f"off by {float(error.max()):.3g} in {len(wrong)} rows, {wrong[:1]} to {wrong[-1:]}",
-                cause=cause,
-                advice=advice,
-            )
+            apart = difference(states, reference[f"{name}.{number}.{layer}"])
+            if not apart.within(TOLERANCE):
+                expect(
+                    False,
+                    expected=f"{what}, layer {layer}: within {TOLERANCE:g} of Hugging Face",
+                    got=str(apart),
+                    cause=f"{recognition.rows(states, reference, f'{name}.', number, layer)}; {cause}",
+                    advice=advice,
+                )

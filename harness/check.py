@@ -6,11 +6,9 @@ import contextlib
 import datetime as dt
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,10 @@ from . import __version__, clients, evidence, identity, machine, processes, prom
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .run import Run
+from .work import work_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from .releases import Build, Device
     from .settings import Group
@@ -72,8 +71,37 @@ def check(options: Options) -> int:
     groups = _willing(settings.plan(options.clients, options.tensor_parallel_sizes), options)
     release = facts["release"] or facts["version"]
     results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
+    code, record = conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
+    # Printed first: a full disk must not take the findings with it.
+    if options.as_json:
+        print(json.dumps(record.as_dict(), indent=1))
+    else:
+        report.terminal(record, results)
+    evidence.write(results, record)
+    report.step_summary(record)
+    return code
+
+
+def conduct(
+    options: Options,
+    facts: dict[str, Any],
+    groups: Sequence[Group],
+    results: Path,
+    prepared: Callable[[Path], Run],
+) -> tuple[int, Evidence]:
+    """Run the cases on some engines; logs and JUnit XML go beside ``results``, which is not written here.
+
+    Args:
+        options: how.
+        facts: what the evidence is bound to.
+        groups: the engines.
+        results: where the evidence is going to be.
+        prepared: fills a work folder, and says what the run is about.
+
+    Returns:
+        The exit code, and the record.
+    """
     evidence.require_writable(results)
-    build = releases.of_distribution(facts["distribution"], facts["version"])
     record = Evidence(
         harness=__version__,
         environment=facts,
@@ -85,22 +113,15 @@ def check(options: Options) -> int:
         },
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
-    with _work_folder(results.parent / "logs") as work:
-        run = _prepare(work, release, options, groups, build)
+    with work_folder(results.parent / "logs") as work:
+        run = prepared(work)
         _say(
             options,
             f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}",
         )
         _say(options, f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
         code = _run_cases(run, options, record, results.with_name("junit.xml"))
-    # Printed first: a full disk must not take the findings with it.
-    if options.as_json:
-        print(json.dumps(record.as_dict(), indent=1))
-    else:
-        report.terminal(record, results)
-    evidence.write(results, record)
-    report.step_summary(record)
-    return code
+    return code, record
 
 
 def _willing(groups: list[Group], options: Options) -> list[Group]:
@@ -125,26 +146,12 @@ def _say(options: Options, line: str) -> None:
     print(line, file=sys.stderr if options.as_json else sys.stdout, flush=True)
 
 
-@contextlib.contextmanager
-def _work_folder(logs: Path) -> Iterator[Path]:
-    """A folder for this run; the engines' logs are kept, and no host survives it."""
-    work = Path(tempfile.mkdtemp(prefix="harness-"))
-    (work / "logs").mkdir()
-    try:
-        yield work
-    finally:
-        for mark in (work / "logs").glob("*.pid"):
-            processes.end_session(int(mark.stem))
-            mark.unlink()
-        with contextlib.suppress(OSError):
-            shutil.rmtree(logs, ignore_errors=True)
-            shutil.copytree(work / "logs", logs)
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group], build: Build | None) -> Run:
+def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequence[Group]) -> Run:
+    """Fill a work folder: the checkpoint, the prompts, and what the run is about."""
     from .models import deepseek_v2
 
+    release = facts["release"] or facts["version"]
+    build = releases.of_distribution(facts["distribution"], facts["version"])
     checkpoint = deepseek_v2.write(work / "deepseek-v2")
     run = Run(
         release=release,
@@ -208,7 +215,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command.append("--snapshot-disable-unused")
 
     start = time.monotonic()
-    reference = _start_reference(run)
+    reference = start_reference(run)
     # A session of its own: ^C reaches this process alone, which passes it on once.
     cases = subprocess.Popen(
         command,
@@ -224,8 +231,9 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     finally:
         os.close(ours)
         processes.end_session(cases.pid)
-        reference.kill()
-        reference.wait()
+        if reference is not None:
+            reference.kill()
+            reference.wait()
     record.seconds = round(time.monotonic() - start, 1)
     results = Path(run.work) / "results.json"
     if not results.exists():
@@ -271,13 +279,16 @@ def _exit_code(status: int, record: Evidence, options: Options) -> int:
     return 0 if record.verdict == "conforms" else 1
 
 
-def _start_reference(run: Run) -> subprocess.Popen[bytes]:
-    """The Hugging Face forward goes on beside the first boot; the cases wait for its file."""
+def start_reference(run: Run) -> subprocess.Popen[bytes] | None:
+    """The Hugging Face forward goes on beside the first boot; the cases wait for its file. None if it is there."""
+    reference = Path(run.work) / "reference.safetensors"
+    if reference.exists():
+        return None
     with (run.logs / "reference.log").open("wb") as log:
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "harness.reference", run.checkpoint),
-                *(str(Path(run.work) / "prompts.json"), str(Path(run.work) / "reference.safetensors")),
+                *(str(Path(run.work) / "prompts.json"), str(reference)),
             ],
             env={**run.variables, **os.environ},
             stdin=subprocess.DEVNULL,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # but the kill between calls: what it leaves behind would answer a call that is to hang. Left out is "uni", where the
 # worker is the caller: what hangs or is killed there is the host (tests/test_remote.py).
 _DEALT: Mapping[Group, tuple[str, ...]] = {
-    Group(client="executor", setting=MP_TP2): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
     Group(client="llm", setting=MP_TP2): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
+    Group(client="executor", setting=MP_TP2): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
     Group(client="llm", setting=ASYNC): ("test_hanging_worker_is_an_error",),
     Group(client="executor", setting=MP): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
     Group(client="llm", setting=CORE): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),

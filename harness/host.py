@@ -53,6 +53,12 @@ class Host:
         """Call a method of the engine."""
         return getattr(self.engine, method)(*arguments, **named)
 
+    def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> Any:
+        """The samples of one capture, sent only after the next one."""
+        samples = self.engine.capture(prompts)
+        self.engine.capture(others)
+        return samples
+
     def offers(self, method: str) -> bool:
         return hasattr(self.engine, method)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,10 +16,10 @@ import pytest
 
 from . import endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
-from .errors import CaptureError, NotApplicableError
+from .errors import CaptureError, ClientError, NotApplicableError
 from .findings import BrokenPromiseError, Finding, expect
 from .progress import Progress
-from .remote import RemoteEngine
+from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
 from .run import Run
 from .structure import JSON, difference
 
@@ -37,6 +38,15 @@ REFUSAL_TIMEOUT = 120.0
 GONE_SECONDS = 40.0
 
 
+@contextlib.contextmanager
+def _must_apply(what: str) -> Iterator[None]:
+    """A client that gets out of the very thing that it is for has not conformed: `ClientError`."""
+    try:
+        yield
+    except NotApplicableError as error:
+        raise ClientError(f"{what} may not be told as not applicable: {error}") from error
+
+
 class SharedEngine(RemoteEngine):
     """One group's engine, and the capture that its cases share."""
 
@@ -45,6 +55,14 @@ class SharedEngine(RemoteEngine):
         self.group = group
         self._captured: list[Sample] | None = None
         self.left_behind: list[int] | None = None
+
+    def open(self, timeout: float = BOOT_TIMEOUT) -> None:
+        with _must_apply("opening an engine of a setting that it does not refuse"):
+            super().open(timeout)
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        with _must_apply("a capture"):
+            return super().capture(prompts)
 
     def shared_capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         """All prompts in one call, captured once."""
@@ -58,6 +76,13 @@ class SharedEngine(RemoteEngine):
             return None
         activity: dict[str, int] = self.call("activity")
         return activity
+
+    def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
+        """The samples of one capture, as they are after the next one."""
+        samples: list[Sample] = self.ask(
+            "capture_and_go_on", prompts, others, timeout=2 * (self.spec.timeout + MARGIN)
+        )
+        return samples
 
     def offer(self, method: str) -> None:
         """Raise `NotApplicableError` if the client's engine has no such method."""
@@ -129,7 +154,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (group,) = item.iter_markers("xdist_group")
         return order.get(group.args[0], len(order)), _turn(item) or 0
 
-    items[:] = [item for item in items if _turn(item) is not None]
+    items[:] = [item for item in items if _turn(item) is not None and run.wants(_group(item), case_id(item.nodeid))]
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("no engine"))
@@ -150,6 +175,11 @@ def _turn(item: pytest.Item) -> int | None:
         return 0
     assert isinstance(item, pytest.Function)
     return endings.turn(item.originalname, cast("Group", item.callspec.params["engine"]))
+
+
+def _group(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker is not None else None
 
 
 @pytest.fixture(scope="session")
@@ -199,8 +229,8 @@ def prompts(prompt_sets: dict[str, list[list[int]]]) -> list[list[int]]:
 
 @pytest.fixture(scope="session")
 def reference(run: Run) -> dict[str, Any]:
-    """Hugging Face's states, ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``, float32."""
-    from safetensors.torch import load_file
+    """Hugging Face's states, ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``, float32 numpy arrays."""
+    from safetensors.numpy import load_file
 
     path = Path(run.work) / "reference.safetensors"
     failed = path.with_suffix(".failed")

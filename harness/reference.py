@@ -17,13 +17,14 @@ import torch
 from safetensors.torch import save_file
 
 
-def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[list[torch.Tensor]]:
-    """The residual stream after each decoder layer.
+def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, torch.Tensor]]:
+    """The residual stream after each decoder layer, and what else a capture may take for it.
 
     Hooks on the decoder layers, not ``output_hidden_states``: that one's last entry is after the final norm.
 
     Returns:
-        For each prompt, a float32 tensor ``[n, hidden_size]`` a layer.
+        For each prompt, float32 tensors ``[n, hidden_size]``: under ``<layer>`` its states, and under
+        ``<layer>.<part>`` those of `recognition.PARTS`.
     """
     from transformers import AutoModelForCausalLM
 
@@ -31,20 +32,29 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[list[torch.
     model: Any = AutoModelForCausalLM.from_pretrained(
         checkpoint, torch_dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    seen: list[torch.Tensor] = []
+    seen: dict[str, torch.Tensor] = {}
 
-    def keep(_module: Any, _inputs: Any, output: Any) -> None:
-        # A tuple up to transformers 4.x, a tensor since 5.
-        seen.append((output[0] if isinstance(output, tuple) else output)[0].clone())
+    def keep(name: str, *, inputs: bool = False) -> Any:
+        def hook(_module: Any, given: Any, output: Any) -> None:
+            states = given if inputs else output
+            # A tuple up to transformers 4.x, a tensor since 5.
+            seen[name] = (states[0] if isinstance(states, tuple) else states)[0].clone()
 
-    for layer in model.model.layers:
-        layer.register_forward_hook(keep)
+        return hook
+
+    layers = model.model.layers
+    norms = [*(layer.input_layernorm for layer in layers[1:]), model.model.norm]
+    for number, (layer, norm) in enumerate(zip(layers, norms, strict=True)):
+        layer.register_forward_hook(keep(f"{number}"))
+        layer.mlp.register_forward_hook(keep(f"{number}.mlp"))
+        layer.post_attention_layernorm.register_forward_hook(keep(f"{number}.attention", inputs=True))
+        norm.register_forward_hook(keep(f"{number}.norm"))
     states = []
     with torch.inference_mode():
         for prompt in prompts:
             seen.clear()
             model(input_ids=torch.tensor([prompt]), use_cache=False)
-            states.append(list(seen))
+            states.append(dict(seen))
     return states
 
 
@@ -64,9 +74,9 @@ def _write(checkpoint: Path, prompts: Path, out: Path) -> None:
     partial = out.with_suffix(".partial")
     save_file(
         {
-            f"{name}.{layer}": rows.contiguous()
-            for name, layers in zip(names, states, strict=True)
-            for layer, rows in enumerate(layers)
+            f"{name}.{part}": rows.contiguous()
+            for name, parts in zip(names, states, strict=True)
+            for part, rows in parts.items()
         },
         str(partial),
     )

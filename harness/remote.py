@@ -29,6 +29,9 @@ MARGIN = 15.0
 # How much of a stream is read back: a boot says less than a tenth of it.
 LOG_BYTES = 4 * 2**20
 
+# In the names of the segments of vLLM's CPU communicator (distributed/device_communicators/cpu_communicator.py).
+VLLM_LEAVES = "cpushm"
+
 
 class RemoteEngine:
     """A client's engine, hosted. Everything the host starts is in one session, which `close` ends."""
@@ -68,6 +71,8 @@ class RemoteEngine:
         self.pid = self._process.pid
         self.closed = False
         self._segments: set[str] = set()
+        # What closing left in /dev/shm, known once it is closed.
+        self.left_segments: list[str] = []
         # For whoever has to end this session if we cannot.
         self._mark = log.with_name(f"{self.pid}.pid")
         self._mark.touch()
@@ -169,7 +174,8 @@ class RemoteEngine:
     def _note_segments(self) -> None:
         """Remember what the session has mapped: a worker that dies later cannot tell.
 
-        vLLM's CPU communicator leaves its segments even when it ends in order (csrc/cpu/shm.cpp, 0.32.0).
+        vLLM's CPU communicator leaves its segments even when it ends in order (csrc/cpu/shm.cpp, 0.32.0): they are
+        removed, and are not the client's fault.
         """
         self._segments |= processes.segments(processes.of_session(self.pid))
 
@@ -186,6 +192,8 @@ class RemoteEngine:
         self.closed = True
         left = processes.end_session(self.pid)
         for path in self._segments:
+            if not left and Path(path).exists() and VLLM_LEAVES not in path:
+                self.left_segments.append(path)
             Path(path).unlink(missing_ok=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5.0)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .settings import UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from .clients.contract import EngineSpec
 
@@ -21,6 +21,9 @@ class Run:
 
     ``layers`` is deliberately unsorted, and holds the first, middle and last: states must come back under the
     layer they were asked for, not in the order in which the model computes them.
+
+    ``only`` limits a group, by name, to some cases, ``test_x.py::test_y``, or with an empty list to all that have
+    an engine; a group that is not named there is not run. If nothing is, everything is run.
     """
 
     release: str
@@ -34,6 +37,7 @@ class Run:
     variables: Mapping[str, str]
     repair: Mapping[str, Any]
     block_size: int
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def spec(self, group: Group) -> EngineSpec:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
@@ -46,6 +50,14 @@ class Run:
             dtype=self.dtype,
             **repair,
         )
+
+    def wants(self, group: str | None, case: str) -> bool:
+        """Whether a case, with or without its parameters, is run on a group; None for one without an engine."""
+        if not self.only:
+            return True
+        if group is None or group not in self.only:
+            return False
+        return not self.only[group] or case.partition("[")[0] in self.only[group]
 
     @property
     def logs(self) -> Path:

@@ -56,16 +56,16 @@ def write_suite(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def _prepare(work: Path, release: str, options: check.Options, chosen: Sequence[Group], _build: Any) -> Run:
+def _prepare(work: Path, facts: Mapping[str, Any], options: check.Options, chosen: Sequence[Group]) -> Run:
     run = Run(
-        release=release,
+        release=facts["release"],
         device=options.device,
         dtype="float32",
         groups=tuple(chosen),
         layers=(4, 0, 2),
         checkpoint=str(work),
         work=str(work),
-        snapshots=str(check.suite() / "snapshots" / release),
+        snapshots=str(check.suite() / "snapshots" / RELEASE),
         variables={},
         repair={},
         block_size=32,
@@ -80,8 +80,8 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     monkeypatch.setattr(clients, "load", lambda name: load(name if ":" in name else "toys:SOUND"))
     monkeypatch.setattr(identity, "environment", lambda: FACTS)
     monkeypatch.setattr(check, "suite", lambda: suite)
-    monkeypatch.setattr(check, "_prepare", _prepare)
-    monkeypatch.setattr(check, "_start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
+    monkeypatch.setattr(check, "prepare", _prepare)
+    monkeypatch.setattr(check, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
     monkeypatch.setattr(settings, "plan", lambda _clients, _sizes: list(chosen))
 
 

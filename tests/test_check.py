@@ -16,6 +16,7 @@ from toys import SLEEPER
 
 from harness import check, evidence, processes
 from harness.errors import HarnessError, UsageError
+from harness.work import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ def test_work_folder_ends_marked_hosts_keeps_logs_and_goes(tmp_path: Path) -> No
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "old.log").touch()
-    with check._work_folder(logs) as work:
+    with work_folder(logs) as work:
         (work / "logs" / f"{host.pid}.pid").touch()
         (work / "logs" / "llm.log").write_text("said", encoding="utf-8")
     host.wait()
@@ -44,7 +45,7 @@ def test_work_folder_ends_marked_hosts_keeps_logs_and_goes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, HarnessError, OSError])
 def test_work_folder_goes_whatever_happens(tmp_path: Path, raised: type[BaseException]) -> None:
-    with pytest.raises(raised), check._work_folder(tmp_path / "logs") as work:
+    with pytest.raises(raised), work_folder(tmp_path / "logs") as work:
         raise raised
     assert not work.exists()
     assert (tmp_path / "logs").exists()
@@ -52,7 +53,7 @@ def test_work_folder_goes_whatever_happens(tmp_path: Path, raised: type[BaseExce
 
 def test_logs_that_cannot_be_kept_do_not_hide_the_result(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with check._work_folder(tmp_path / "file" / "logs") as work:
+    with work_folder(tmp_path / "file" / "logs") as work:
         pass
     assert not work.exists()
 
@@ -137,7 +138,7 @@ def test_unwritable_evidence_exits_2_before_anything_runs(tmp_path: Path, monkey
     def prepare(*_arguments: object) -> None:
         raise AssertionError("something ran")
 
-    monkeypatch.setattr(check, "_prepare", prepare)
+    monkeypatch.setattr(check, "prepare", prepare)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="--evidence"):
         check.check(flow.options(tmp_path / "file" / "evidence.json"))

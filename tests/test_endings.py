@@ -61,7 +61,7 @@ def test_a_dead_worker_comes_after_everything_that_needs_one() -> None:
 @pytest.mark.parametrize(
     ("group", "like"),
     [
-        (Group(client="mine:CLIENT", setting=MP_TP2), Group(client="executor", setting=MP_TP2)),
+        (Group(client="mine:CLIENT", setting=MP_TP2), Group(client="llm", setting=MP_TP2)),
         (Group(client="mine:CLIENT", setting=CORE), Group(client="llm", setting=CORE)),
         (Group(client="llm", setting=MP), Group(client="executor", setting=MP)),
         (

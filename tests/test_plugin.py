@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import flow
 import pytest
 
+from harness.run import Run
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -218,6 +220,26 @@ def test_what_an_engine_leaves_behind_is_told(tmp_path: Path) -> None:
     assert record["engines"][0]["left_behind"], record["engines"]
 
 
+def test_segment_that_closing_leaves_is_told_and_removed(tmp_path: Path) -> None:
+    cases = """
+        from pathlib import Path
+        def test_a(engine):
+            (segment,) = engine.call("facts")["segments"]
+            assert engine.close() == []
+            assert engine.left_segments == [segment]
+            assert not Path(segment).exists()
+    """
+    code, record = flow.run(flow.write_suite(tmp_path, {"test_x.py": cases}), flow.groups("toys:LEAVING_A_SEGMENT"))
+    assert code == 0, record["cases"]
+
+
+def test_capture_that_says_it_is_not_applicable_is_a_finding(tmp_path: Path) -> None:
+    cases = "def test_a(engine, prompts): engine.capture(prompts)"
+    code, record = flow.run(flow.write_suite(tmp_path, {"test_x.py": cases}), flow.groups("toys:NEVER_APPLYING"))
+    assert (code, flow.outcomes(record)) == (1, {"test_a": "failed"})
+    assert "may not be told as not applicable: not today" in flow.case(record, "test_a")["finding"]["got"]
+
+
 SHARED = """
     import os
     from pathlib import Path
@@ -270,3 +292,26 @@ def test_worker_that_crashes_is_a_finding_and_is_not_tried_again(
     assert broken[0]["finding"]["cause"] == "the pytest process that ran it ended"
     assert len((tmp_path / "notes").read_text(encoding="utf-8").splitlines()) == 1
     assert "Traceback" not in capfd.readouterr().err
+
+
+# What is run.
+
+
+@pytest.mark.parametrize(
+    ("only", "group", "case", "wanted"),
+    [
+        ({}, "a", "test_x.py::test_y", True),
+        ({}, None, "test_x.py::test_y", True),
+        ({"a": []}, "a", "test_x.py::test_y[a]", True),
+        ({"a": []}, "b", "test_x.py::test_y[b]", False),
+        ({"a": []}, None, "test_x.py::test_y", False),
+        ({"a": ["test_x.py::test_y"]}, "a", "test_x.py::test_y[a-1]", True),
+        ({"a": ["test_x.py::test_y"]}, "a", "test_x.py::test_yy[a]", False),
+    ],
+)
+def test_groups_run_what_they_are_limited_to(
+    only: dict[str, list[str]], group: str | None, case: str, wanted: bool
+) -> None:
+    plain: dict[str, Any] = dict.fromkeys(("release", "device", "dtype", "checkpoint", "work", "snapshots"), "")
+    run = Run(**plain, groups=(), layers=(), variables={}, repair={}, block_size=32, only=only)
+    assert run.wants(group, case) is wanted

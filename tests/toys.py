@@ -11,7 +11,7 @@ from multiprocessing import resource_tracker, shared_memory
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from harness.clients.contract import EngineSpec, Sample
-from harness.errors import CaptureError, InvalidLayerError
+from harness.errors import CaptureError, InvalidLayerError, NotApplicableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,6 +92,20 @@ class Leaving(WithChild):
         """Its child and its segment stay."""
 
 
+class LeavingASegment(Engine):
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.map_segment()
+
+    def close(self) -> None:
+        """Its segment stays."""
+
+
+class NeverApplying(Engine):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
+        raise NotApplicableError("not today")
+
+
 class Hanging(WithChild):
     def capture(self, prompts: Sequence[Sequence[int]]) -> NoReturn:
         threading.Event().wait()
@@ -140,6 +154,8 @@ SOUND = Toy(Engine)
 SPEAKING = Toy(Speaking)
 WITH_CHILD = Toy(WithChild)
 LEAVING = Toy(Leaving)
+LEAVING_A_SEGMENT = Toy(LeavingASegment)
+NEVER_APPLYING = Toy(NeverApplying)
 HANGING = Toy(Hanging)
 EXITING = Toy(Exiting)
 RAISING = Toy(Raising)

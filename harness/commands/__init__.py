@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, diff, environment, probe, releases
+from . import check, diff, environment, faults, probe, releases
 
 if TYPE_CHECKING:
     import argparse
@@ -29,5 +29,6 @@ COMMANDS: dict[str, Command] = {
     "environment": environment,
     "probe": probe,
     "check": check,
+    "faults": faults,
     "diff": diff,
 }

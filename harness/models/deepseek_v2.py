@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors.torch import save_file
-
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import torch
 
 NUM_LAYERS = 5
 HIDDEN_SIZE = 64
@@ -74,6 +73,8 @@ CONFIG: dict[str, Any] = {
 
 
 def _weights(seed: int) -> dict[str, torch.Tensor]:
+    import torch  # Here, as the cases read the sizes above where there is none.
+
     generator = torch.Generator().manual_seed(seed)
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
@@ -117,6 +118,8 @@ def _weights(seed: int) -> dict[str, torch.Tensor]:
 
 def write(folder: Path, *, seed: int = 0) -> Path:
     """Write ``config.json`` and ``model.safetensors`` (850k parameters, float32, 3 MB) into a folder."""
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
     save_file(_weights(seed), str(folder / "model.safetensors"), metadata={"format": "pt"})

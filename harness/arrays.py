@@ -1,0 +1,77 @@
+"""States as numpy arrays, from whatever library they come: what cases do their arithmetic on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[np.float32]
+
+
+def array(states: Any) -> Array:
+    """The values as a float32 array on the CPU; bfloat16, which numpy lacks, is widened by its own library."""
+    if hasattr(states, "detach"):
+        states = states.detach().cpu().float().numpy()
+    return np.asarray(states, dtype=np.float32)
+
+
+def storage(states: Any) -> tuple[str, str, bool]:
+    """How the values are kept: dtype, kind of device, and whether rows lie one after the other without gaps."""
+    dtype = str(states.dtype).removeprefix("torch.")
+    if hasattr(states, "is_contiguous"):
+        return dtype, states.device.type, states.is_contiguous()
+    return dtype, "cpu", states.flags.c_contiguous
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How far two arrays are apart.
+
+    ``largest`` is the largest absolute difference, over all and in ``row``, where it is; infinite where the shapes
+    differ, nan where a value is no number. ``in_first_row`` is the largest of row 0.
+    """
+
+    largest: float
+    row: int
+    in_first_row: float
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def within(self, tolerance: float) -> bool:
+        return self.largest <= tolerance  # Not when it is nan.
+
+    def __str__(self) -> str:
+        one, other = self.shapes
+        if one != other:
+            return f"shape {list(one)} against {list(other)}"
+        return f"{self.largest:.3g} apart, most in row {self.row}; row 0 is {self.in_first_row:.3g} apart"
+
+
+def difference(one: Any, other: Any) -> Difference:
+    """Compare the values of two states ``[n, ...]``, of any library and dtype."""
+    one, other = array(one), array(other)
+    shapes = (one.shape, other.shape)
+    if one.shape != other.shape:
+        return Difference(largest=float("inf"), row=0, in_first_row=float("inf"), shapes=shapes)
+    if not one.size:
+        return Difference(largest=0.0, row=0, in_first_row=0.0, shapes=shapes)
+    with np.errstate(invalid="ignore", over="ignore"):  # Infinite less infinite is nan, which is what it should be.
+        rows = np.abs(one - other).reshape(len(one), -1).max(axis=1)
+    row = int(rows.argmax())
+    return Difference(largest=float(rows[row]), row=row, in_first_row=float(rows[0]), shapes=shapes)
+
+
+def empty_rows(states: Any) -> list[int]:
+    """The rows with nothing but zeros."""
+    values = array(states)
+    return [int(row) for row in np.flatnonzero(~values.reshape(len(values), -1).any(axis=1))]
+
+
+def broken_rows(states: Any) -> list[int]:
+    """The rows with a value that is not finite."""
+    values = array(states)
+    return [int(row) for row in np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))]

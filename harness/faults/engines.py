@@ -1,0 +1,300 @@
+"""Recorded faults in how an engine behaves: each public name here is a client, and an entry of ``catalogue.toml``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from multiprocessing import resource_tracker, shared_memory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.clients.contract import EngineSpec, Sample, check_spec, model_config
+from harness.errors import (
+    CaptureError,
+    CheckpointError,
+    InvalidLayerError,
+    NotApplicableError,
+    WorkerDiedError,
+)
+
+from .recorded import RecordedClient, RecordedEngine, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# What is not refused.
+
+
+def _unless(lenient: Callable[[EngineSpec], bool], refusal: type[CaptureError]) -> RecordedClient:
+    """A client whose check lets pass what ``lenient`` says."""
+
+    def check(spec: EngineSpec) -> None:
+        try:
+            check_spec(spec)
+        except refusal:
+            if not lenient(spec):
+                raise
+
+    return RecordedClient(check=check)
+
+
+negative_layer_taken = _unless(lambda spec: min(spec.layers, default=0) < 0, InvalidLayerError)
+layer_beyond_the_last_taken = _unless(
+    lambda spec: max(spec.layers, default=0) == model_config(spec.model)["num_hidden_layers"], InvalidLayerError
+)
+unknown_layer_taken = _unless(lambda spec: max(spec.layers, default=0) > 100, InvalidLayerError)  # noqa: PLR2004
+repeated_layer_taken = _unless(lambda spec: len(set(spec.layers)) < len(spec.layers), InvalidLayerError)
+no_layers_taken = _unless(lambda spec: not spec.layers, InvalidLayerError)
+damaged_checkpoint_taken = _unless(lambda _spec: True, CheckpointError)
+
+
+def _check_in_other_words(spec: EngineSpec) -> None:
+    try:
+        check_spec(spec)
+    except InvalidLayerError as error:
+        raise IndexError(str(error)) from error
+
+
+refused_in_other_words = RecordedClient(check=_check_in_other_words)
+
+
+def _lenient(bad: Callable[[Sequence[int]], bool]) -> RecordedClient:
+    """A client that lets some prompts pass, and gives zeros for them."""
+
+    class Lenient(RecordedEngine):
+        def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+            passed = [prompt for prompt in prompts if bad(prompt)]
+            width = model_config(self.spec.model)["hidden_size"]
+            given = [
+                Sample(
+                    token_ids=list(prompt),
+                    states={layer: np.zeros((len(prompt), width), np.float32) for layer in self.spec.layers},
+                )
+                for prompt in passed
+            ]
+            return [*super().capture([prompt for prompt in prompts if prompt not in passed]), *given]
+
+    return RecordedClient(Lenient)
+
+
+empty_prompt_taken = _lenient(lambda prompt: not prompt)
+long_prompt_taken = _lenient(lambda prompt: len(prompt) > 256)  # noqa: PLR2004 - longer than any recorded one.
+unknown_token_taken = _lenient(lambda prompt: max(prompt, default=0) > 10_000)  # noqa: PLR2004
+
+
+class _RefusesLate(RecordedEngine):
+    """Queues what comes before the bad prompt, and takes whatever is recorded for a sample."""
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        for prompt in prompts:
+            self.check([prompt])
+            self.workers.call("run", {f"capture-{next(self.numbers)}": list(prompt)})
+        taken = self.workers.call("harness_take")
+        return self.samples([recording["token_ids"] for recording in taken[0]], taken)
+
+
+refused_after_queueing = RecordedClient(_RefusesLate)
+
+# What is left of the call before.
+
+
+class _Late(RecordedEngine):
+    """Every call gives what the one before should have given."""
+
+    before: list[Sample] | None = None
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        now = super().capture(prompts)
+        late, self.before = self.before or now, now
+        return late
+
+
+class _StaleStates(_Late):
+    """Right ids, and the states of the call before, wherever it had as many samples."""
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        stale = super().capture(prompts)
+        assert self.before is not None
+        if len(stale) != len(self.before):
+            return self.before
+        return [replace(one, states=other.states) for one, other in zip(self.before, stale, strict=True)]
+
+
+class _OneBuffer(RecordedEngine):
+    """Samples are views of one buffer, from its beginning in every call."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.buffer = np.zeros((len(spec.layers), 1024, model_config(spec.model)["hidden_size"]), np.float32)
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        start, given = 0, []
+        for sample in super().capture(prompts):
+            stop = start + len(sample.token_ids)
+            for place, states in enumerate(sample.states.values()):
+                self.buffer[place, start:stop] = states
+            views = {layer: self.buffer[place, start:stop] for place, layer in enumerate(sample.states)}
+            given.append(replace(sample, states=views))
+            start = stop
+        return given
+
+
+class _Drifting(RecordedEngine):
+    """Every further call is off by more: something is added up that should begin anew."""
+
+    drift = -0.01
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        self.drift += 0.01
+        return [
+            replace(sample, states={layer: states + self.drift for layer, states in sample.states.items()})
+            for sample in super().capture(prompts)
+        ]
+
+
+reply_late_by_one_call = RecordedClient(_Late)
+states_of_the_previous_call = RecordedClient(_StaleStates)
+buffer_used_by_the_next_call = RecordedClient(_OneBuffer)
+states_drift = RecordedClient(_Drifting)
+
+# Replies and ranks.
+
+
+class _OneListMore(RecordedEngine):
+    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
+        reply = super().rpc(method, unique_reply_rank=unique_reply_rank)
+        return reply if unique_reply_rank is None else [reply]
+
+
+class _OneListLess(RecordedEngine):
+    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
+        reply = super().rpc(method, unique_reply_rank=unique_reply_rank)
+        return reply[0] if unique_reply_rank is None else reply
+
+
+class _FirstOfABareReply(RecordedEngine):
+    def rpc_one(self, method: str, rank: int) -> Any:
+        reply = super().rpc_one(method, rank)
+        return next(iter(reply.values())) if isinstance(reply, dict) else reply[0]
+
+
+class _FirstRankForAll(RecordedEngine):
+    def rpc_one(self, method: str, rank: int) -> Any:
+        return super().rpc_one(method, 0)
+
+
+class _EmptyForNothing(Worker):
+    def harness_tensors(self) -> Any:
+        return super().harness_tensors() or []
+
+
+class _AnswersWithEmpty(RecordedEngine):
+    worker = _EmptyForNothing
+
+
+class _LosesTensors(RecordedEngine):
+    def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
+        replies = super().rpc(method)
+        return [[["float32", list(states.shape), 1] for states in reply] for reply in replies]
+
+
+class _RanksReversed(RecordedEngine):
+    def identities(self) -> list[dict[str, Any]]:
+        return super().identities()[::-1]
+
+
+class _RankMissing(RecordedEngine):
+    def identities(self) -> list[dict[str, Any]]:
+        return super().identities()[:1]
+
+
+class _RunsInTheParent(RecordedEngine):
+    def identities(self) -> list[dict[str, Any]]:
+        return [{**identity, "pid": os.getpid()} for identity in super().identities()]
+
+
+class _OtherBackend(RecordedEngine):
+    def identities(self) -> list[dict[str, Any]]:
+        return [{**identity, "backend": "ray"} for identity in super().identities()]
+
+
+class _OnePhase(RecordedEngine):
+    def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
+        return [{"execute_model": "ModelRunnerOutput", "sample_tokens": "absent"} for _prompt in prompts]
+
+
+class _StepsLeaveTheirMark(_Drifting):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        if self.drift < 0:
+            self.drift = 0.0
+        return RecordedEngine.capture(self, prompts) if not self.drift else super().capture(prompts)
+
+    def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
+        self.drift = 0.01
+        return super().steps(prompts, skip=skip)
+
+
+reply_one_list_deeper = RecordedClient(_OneListMore)
+reply_one_list_less = RecordedClient(_OneListLess)
+first_of_a_bare_reply = RecordedClient(_FirstOfABareReply)
+first_rank_for_all = RecordedClient(_FirstRankForAll)
+nothing_is_an_empty_list = RecordedClient(_AnswersWithEmpty)
+tensors_lost_in_the_reply = RecordedClient(_LosesTensors)
+ranks_reversed = RecordedClient(_RanksReversed)
+rank_missing = RecordedClient(_RankMissing)
+worker_runs_in_the_parent = RecordedClient(_RunsInTheParent)
+other_backend = RecordedClient(_OtherBackend)
+one_phase_instead_of_two = RecordedClient(_OnePhase)
+steps_leave_their_mark = RecordedClient(_StepsLeaveTheirMark)
+
+# The end.
+
+
+class _KeepsItsDead(RecordedEngine):
+    """Goes on with what it has when a worker has died."""
+
+    kept: list[Sample] | None = None
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        try:
+            self.kept = super().capture(prompts)
+        except WorkerDiedError:
+            return self.kept or []
+        return self.kept
+
+
+class _LosesTheCause(RecordedEngine):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        try:
+            return super().capture(prompts)
+        except WorkerDiedError as error:
+            raise RuntimeError("Executor failed.") from error
+
+
+class _LeavesAProcess(RecordedEngine):
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+
+
+class _LeavesASegment(RecordedEngine):
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self.segment = shared_memory.SharedMemory(create=True, size=4096)
+        # As one that C++ made: nobody else unlinks it.
+        resource_tracker.unregister(f"/{self.segment.name}", "shared_memory")
+
+
+class _NeverApplies(RecordedEngine):
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        raise NotApplicableError("not today")
+
+
+dead_worker_ignored = RecordedClient(_KeepsItsDead)
+dead_worker_in_other_words = RecordedClient(_LosesTheCause)
+leaked_process = RecordedClient(_LeavesAProcess)
+leaked_segment = RecordedClient(_LeavesASegment)
+capture_never_applies = RecordedClient(_NeverApplies)

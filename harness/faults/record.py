@@ -1,0 +1,77 @@
+"""Making the recording: one boot of our executor client on the vLLM installed here, and the Hugging Face forward.
+
+``python -m harness.faults.record`` in a release's environment.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from harness import check, identity
+from harness.clients.contract import model_config
+from harness.errors import HarnessError
+from harness.plugin import SharedEngine
+from harness.settings import MP_TP2, Group
+from harness.work import work_folder
+
+from . import recording
+
+GROUP = Group(client="executor", setting=MP_TP2)
+OPTIONS = check.Options(
+    clients=(GROUP.client,),
+    device="cpu",
+    tensor_parallel_sizes=(),
+    keyword="",
+    evidence=None,
+    update_snapshots=False,
+    jobs=1,
+    as_json=False,
+)
+REFERENCE_SECONDS = 180.0
+
+
+def record(path: Path) -> None:
+    """Write a recording of the vLLM installed here.
+
+    Raises:
+        HarnessError: the Hugging Face forward failed.
+        CaptureError: the client did.
+    """
+    facts = identity.environment()
+    with tempfile.TemporaryDirectory() as logs, work_folder(Path(logs) / "logs") as work:
+        run = check.prepare(work, facts, OPTIONS, [GROUP])
+        prompts: list[list[int]] = json.loads((work / "prompts.json").read_text(encoding="utf-8"))["batch"]
+        process = check.start_reference(run)
+        engine = SharedEngine(GROUP, run)
+        try:
+            engine.open()
+            samples = engine.capture(prompts)
+            steps = [engine.call("steps", prompts[:3], skip=skip) for skip in range(3)]
+            (identity_of_first, *_others) = engine.call("identities")
+        finally:
+            engine.close()
+        if process is not None and process.wait(REFERENCE_SECONDS) != 0:
+            raise HarnessError(f"no reference:\n{(run.logs / 'reference.log').read_text(encoding='utf-8')}")
+        notes = {
+            "facts": facts,
+            "config": model_config(run.checkpoint),
+            "prompts": prompts,
+            "layers": run.layers,
+            "identity": {name: identity_of_first[name] for name in ("backend", "runner", "model")},
+            "steps": steps,
+        }
+        reference = {
+            name.removeprefix("batch."): states
+            for name, states in load_file(work / "reference.safetensors").items()
+            if name.startswith("batch.")
+        }
+        recording.write(path, notes, samples, reference)
+
+
+if __name__ == "__main__":
+    record(recording.FILE)
+    print(recording.FILE)

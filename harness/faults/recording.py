@@ -1,0 +1,81 @@
+"""A real capture as a file: what our executor client gave on one release, and what Hugging Face says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from harness.arrays import array
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.arrays import Array
+    from harness.clients.contract import Sample
+
+FILE = Path(__file__).with_name("recording.safetensors")
+# The parts beside the states (`recognition.PARTS`) are kept for this prompt alone: they are most of a reference.
+WITH_PARTS = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One capture of the suite's prompts.
+
+    ``states`` are ours, by prompt and layer; ``reference`` is as in ``reference.safetensors``; ``steps`` is what
+    `RawEngine.steps` gave for each ``skip``; ``facts`` is what `identity.environment` said.
+    """
+
+    facts: dict[str, Any]
+    config: dict[str, Any]
+    prompts: list[list[int]]
+    identity: dict[str, Any]
+    steps: list[list[dict[str, str]]]
+    states: list[dict[int, Array]]
+    reference: dict[str, Array]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return tuple(self.states[0])
+
+
+def write(path: Path, notes: Mapping[str, Any], samples: Sequence[Sample], reference: Mapping[str, Array]) -> None:
+    """Write a recording; ``notes`` are its fields that are no arrays."""
+    kept = {
+        name: states
+        for name, states in reference.items()
+        if name.count(".") == 1 or name.startswith(f"{WITH_PARTS}.")
+    }
+    ours = {
+        f"ours.{number}.{layer}": array(states)
+        for number, sample in enumerate(samples)
+        for layer, states in sample.states.items()
+    }
+    save_file(
+        {**ours, **{f"reference.{name}": states for name, states in kept.items()}},
+        str(path),
+        metadata={name: json.dumps(value) for name, value in notes.items()},
+    )
+
+
+def read(path: Path = FILE) -> Recording:
+    with safe_open(path, framework="numpy") as file:
+        notes = {name: json.loads(text) for name, text in file.metadata().items()}
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the file is no mapping.
+    layers = notes.pop("layers")
+    return Recording(
+        **notes,
+        states=[
+            {layer: arrays[f"ours.{number}.{layer}"] for layer in layers} for number in range(len(notes["prompts"]))
+        ],
+        reference={
+            name.removeprefix("reference."): states
+            for name, states in arrays.items()
+            if name.startswith("reference.")
+        },
+    )

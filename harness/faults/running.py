@@ -1,0 +1,140 @@
+"""Runs the suite against broken clients: the recorded ones anywhere, the live ones on the vLLM installed here."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from harness import check, identity
+from harness.run import Run
+from harness.settings import BLOCK_SIZE, MP_TP2, Group
+
+from . import catalogue, recording
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from harness.evidence import CaseResult
+
+    from .catalogue import Fault, Verdict
+
+SOUND = Group(client="harness.faults.recorded:sound", setting=MP_TP2)
+# A reply of a tiny model takes milliseconds; what hangs must not take minutes.
+LIVE_TIMEOUT = 10.0
+
+
+def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict]:
+    """The verdicts on recorded faults, and on the sound client that they break."""
+    kept = recording.read()
+    options = _options([SOUND.client, *(fault.group.client for fault in faults)], quiet, len(os.sched_getaffinity(0)))
+    groups = [SOUND, *(fault.group for fault in faults)]
+
+    def prepared(work: Path) -> Run:
+        folder = work / "deepseek-v2"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(kept.config), encoding="utf-8")
+        # As large as it has to be for damage to show.
+        save_file({"weight": np.zeros(64, np.float32)}, folder / "model.safetensors")
+        save_file(
+            {f"batch.{name}": states for name, states in kept.reference.items()}, work / "reference.safetensors"
+        )
+        run = Run(
+            release=kept.facts["release"],
+            device=options.device,
+            dtype="float32",
+            groups=tuple(groups),
+            layers=kept.layers,
+            checkpoint=str(folder),
+            work=str(work),
+            snapshots=str(check.suite() / "snapshots" / kept.facts["release"]),
+            variables={},
+            repair={},
+            block_size=BLOCK_SIZE,
+            only={SOUND.name: [], **catalogue.only(faults)},
+        )
+        run.write(work / "run.json")
+        (work / "prompts.json").write_text(json.dumps({"batch": kept.prompts}), encoding="utf-8")
+        return run
+
+    _code, record = check.conduct(options, kept.facts, groups, results, prepared)
+    return _verdicts(faults, [SOUND], record.cases)
+
+
+def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict]:
+    """The verdicts on live faults, and on our sound executor client under the settings that they use.
+
+    Raises:
+        EnvironmentUnusableError: there is no usable vLLM here.
+    """
+    facts = identity.environment()
+    chosen = [fault for fault in faults if not fault.needs or facts["capabilities"][fault.needs]]
+    if not chosen:
+        return []
+    cases: dict[str, list[str]] = {}
+    for fault in chosen:
+        functions = cases.setdefault(fault.setting, [])
+        functions += [fault.function] * (fault.function not in functions)
+    sound = [Group(client="executor", setting=catalogue.SETTINGS[setting]) for setting in cases]
+    groups = [*sound, *(fault.group for fault in chosen)]
+    options = _options(sorted({group.client for group in groups}), quiet, None)
+
+    def prepared(work: Path) -> Run:
+        plain = check.prepare(work, facts, options, groups)
+        run = replace(
+            plain,
+            only={**catalogue.only(chosen), **{group.name: cases[group.setting.name] for group in sound}},
+            repair={**plain.repair, "timeout": LIVE_TIMEOUT},
+        )
+        run.write(work / "run.json")
+        return run
+
+    _code, record = check.conduct(options, facts, groups, results, prepared)
+    return _verdicts(chosen, sound, record.cases)
+
+
+def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> check.Options:
+    return check.Options(
+        clients=tuple(clients),
+        device="cpu",
+        tensor_parallel_sizes=(),
+        keyword="",
+        evidence=None,
+        update_snapshots=False,
+        jobs=jobs,
+        as_json=quiet,
+    )
+
+
+def _verdicts(faults: Sequence[Fault], sound: Sequence[Group], cases: Sequence[CaseResult]) -> list[Verdict]:
+    return [
+        *(catalogue.judge_sound(group, cases) for group in sound),
+        *(catalogue.judge(fault, cases) for fault in faults),
+    ]
+
+
+def table(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line a verdict, and one that counts."""
+    widths = [max(len(text) for text in column) for column in zip(*map(_cells, verdicts), strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(_cells(verdict), widths, strict=True)).rstrip()
+        + ("" if verdict.outcome in ("caught", "sound") or not verdict.said else f"  {verdict.said:.100}")
+        for verdict in verdicts
+    ]
+    counted: dict[str, int] = {}
+    for verdict in verdicts:
+        counted[verdict.outcome] = counted.get(verdict.outcome, 0) + 1
+    return [*lines, "", ", ".join(f"{count} {outcome}" for outcome, count in counted.items())]
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    return verdict.name, verdict.case, verdict.outcome
+
+
+def as_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    return {"good": all(verdict.good for verdict in verdicts), "verdicts": [v.as_dict() for v in verdicts]}
