@@ -55,6 +55,10 @@ class Host:
     def offers(self, method: str) -> bool:
         return hasattr(self.engine, method)
 
+    def repairs(self) -> list[str]:
+        """What the engine says was changed or stood in for, so that it runs here."""
+        return list(getattr(self.engine, "repairs", ()))
+
     def close(self) -> None:
         if self.engine is not None:
             engine, self.engine = self.engine, None

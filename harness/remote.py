@@ -43,6 +43,7 @@ class RemoteEngine:
         self.spec = spec
         self.log = log
         self.timings: dict[str, float] = {}
+        self.repairs: list[str] = []
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._connection = Connection(ours.detach())
@@ -77,6 +78,7 @@ class RemoteEngine:
         """
         try:
             self.timings.update(self.ask("open", self.spec, timeout=timeout))
+            self.repairs = self.ask("repairs", timeout=MARGIN)
             self._note_segments()
         except BaseException:
             self.close()

@@ -81,6 +81,12 @@ class WithChild(Engine):
         self.map_segment()
 
 
+class Repaired(Engine):
+    """One that works here only because it says what it changed."""
+
+    repairs = ("a wheel is square", "a door is open")
+
+
 class Leaving(WithChild):
     def close(self) -> None:
         """Its child and its segment stay."""
@@ -132,6 +138,7 @@ def _fail(_spec: EngineSpec) -> NoReturn:
 
 SOUND = Toy(Engine)
 WITH_CHILD = Toy(WithChild)
+REPAIRED = Toy(Repaired)
 LEAVING = Toy(Leaving)
 HANGING = Toy(Hanging)
 EXITING = Toy(Exiting)

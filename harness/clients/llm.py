@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class LLMEngine:
-    """An open ``vllm.LLM``."""
+class OpenLLM:
+    """An open ``vllm.LLM``, and the processes below it."""
 
     def __init__(self, spec: EngineSpec) -> None:
         from vllm import LLM
@@ -25,27 +25,42 @@ class LLMEngine:
         self._workers: list[int] = []
         self._llm = LLM(**engine_arguments(spec))
         self._workers = [identity["pid"] for identity in self.identities()]
-        self._call("harness_start", (list(spec.layers),))
 
     def _call(self, method: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
         with translated(self._workers):
             replies: list[Any] = self._llm.collective_rpc(method, timeout=self.spec.timeout, args=arguments)
         return replies
 
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+    def _prefill(self, prompts: Sequence[Sequence[int]]) -> list[Any]:
+        """What vLLM gives for each prompt; one token is generated, as it does no prefill without it."""
         from vllm import SamplingParams
 
-        check_prompts(self.spec, prompts)
         with translated(self._workers):
-            self._llm.generate(
+            outputs: list[Any] = self._llm.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts],
                 SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 use_tqdm=False,
             )
-        return delivery.samples(self.spec, prompts, self._call("harness_take"))
+        return outputs
 
     def identities(self) -> list[dict[str, Any]]:
         return self._call("harness_identity")
+
+    def close(self) -> None:
+        end(self._llm.llm_engine.engine_core.shutdown, self._workers)
+
+
+class LLMEngine(OpenLLM):
+    """One whose workers have our hooks."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._call("harness_start", (list(spec.layers),))
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        check_prompts(self.spec, prompts)
+        self._prefill(prompts)
+        return delivery.samples(self.spec, prompts, self._call("harness_take"))
 
     def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:
         if unique_reply_rank is not None:
@@ -54,9 +69,6 @@ class LLMEngine:
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         raise NotApplicableError("LLM drives both phases itself")
-
-    def close(self) -> None:
-        end(self._llm.llm_engine.engine_core.shutdown, self._workers)
 
 
 class LLMClient:
