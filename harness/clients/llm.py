@@ -31,13 +31,13 @@ class OpenLLM:
             replies: list[Any] = self._llm.collective_rpc(method, timeout=self.spec.timeout, args=arguments)
         return replies
 
-    def _prefill(self, prompts: Sequence[Sequence[int]]) -> list[Any]:
-        """What vLLM gives for each prompt; one token is generated, as it does no prefill without it."""
+    def _prefill(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
+        """What vLLM gives for each request; one token is generated, as it does no prefill without it."""
         from vllm import SamplingParams
 
         with translated(self._workers):
             outputs: list[Any] = self._llm.generate(
-                [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+                requests,
                 SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 use_tqdm=False,
             )
@@ -59,7 +59,7 @@ class LLMEngine(OpenLLM):
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         check_prompts(self.spec, prompts)
-        self._prefill(prompts)
+        self._prefill([{"prompt_token_ids": list(prompt)} for prompt in prompts])
         return delivery.samples(self.spec, prompts, self._call("harness_take"))
 
     def rpc(self, method: str, *, unique_reply_rank: int | None = None) -> Any:

@@ -41,7 +41,7 @@ class ExtractionEngine(OpenLLM):
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         check_prompts(self.spec, prompts)
-        outputs = self._prefill(prompts)
+        outputs = self._prefill([{"prompt_token_ids": list(prompt)} for prompt in prompts])
         deadline = time.monotonic() + self.spec.timeout
         samples = []
         for number, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
