@@ -66,6 +66,7 @@ def test_worker_killed_in_a_call(
     engine: SharedEngine, workers: list[dict[str, Any]], prompts: list[list[int]]
 ) -> None:
     """A worker killed while its reply is waited for: that call and the next capture raise `WorkerDiedError`, soon."""
+    engine.offer("ask")  # Who has it has our drills in the workers.
     engine.offer("rpc")
     last = workers[-1]
     killing = threading.Timer(IN_THE_CALL_SECONDS, _kill, [last["pid"]])

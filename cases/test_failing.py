@@ -76,6 +76,7 @@ def test_call_after_a_raise(
     matches: Callable[..., None],
 ) -> None:
     """The first rank raises in a ``collective_rpc``: what the next one gives, and that no capture is misled."""
+    engine.offer("ask")  # Who has it has our drills in the workers.
     engine.offer("rpc")
     before = engine.shared_capture(prompts)[0]
     raised = _outcome(engine.call, "rpc", "harness_raise", [0], "first call")
@@ -102,6 +103,7 @@ def test_hanging_worker_is_an_error(
     engine: SharedEngine, workers: list[dict[str, Any]], prompts: list[list[int]]
 ) -> None:
     """A call in which the last rank hangs: `ReplyTimeoutError` when its time is up, and no capture after it."""
+    engine.offer("ask")
     engine.offer("rpc")
     start = time.monotonic()
     got = _outcome(engine.call, "rpc", "harness_hang", workers[-1]["rank"], FOR_GOOD, "hangs", limit=LIMIT)

@@ -32,12 +32,16 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineResult:
-    """One engine that was opened, with its timings in seconds and the processes it left behind."""
+    """One engine that was opened, with its timings in seconds and the processes it left behind.
+
+    ``repairs`` is what its client changed in vLLM, or let stand in for something, to run here at all.
+    """
 
     group: str
     spec: dict[str, Any]
     timings: dict[str, float]
     left_behind: list[int]
+    repairs: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)

@@ -66,6 +66,10 @@ class Host:
         """Set an attribute on a class, as this process has it."""
         setattr(getattr(importlib.import_module(module), name), attribute, True)
 
+    def repairs(self) -> list[str]:
+        """What the engine says was changed or stood in for, so that it runs here."""
+        return list(getattr(self.engine, "repairs", ()))
+
     def close(self) -> None:
         if self.engine is not None:
             engine, self.engine = self.engine, None

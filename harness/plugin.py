@@ -202,6 +202,7 @@ def engine(request: pytest.FixtureRequest, run: Run, pytestconfig: pytest.Config
                 "group": group.name,
                 "spec": asdict(shared.spec),
                 "timings": shared.timings,
+                "repairs": shared.repairs,
                 "left_behind": left,
             }
         )

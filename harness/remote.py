@@ -49,6 +49,7 @@ class RemoteEngine:
         self.spec = spec
         self.logs = {stream: log.with_suffix(f".{stream}.log") for stream in ("stdout", "stderr")}
         self.timings: dict[str, float] = {}
+        self.repairs: list[str] = []
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._connection = Connection(ours.detach())
@@ -85,6 +86,7 @@ class RemoteEngine:
         """
         try:
             self.timings.update(self.ask("open", self.spec, timeout=timeout))
+            self.repairs = self.ask("repairs", timeout=MARGIN)
             self._note_segments()
         except BaseException:
             self.close()

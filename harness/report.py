@@ -72,6 +72,8 @@ def terminal(record: Evidence, path: Path) -> None:
     known = sorted({case.reason for case in record.cases if case.outcome == "known-fault"})
     for reason in known:
         print(f"\nknown upstream fault: {reason}")
+    for repair in sorted({repair for engine in record.engines for repair in engine.repairs}):
+        print(f"\nrepaired here: {repair}")
     boots = ", ".join(
         f"{engine.group} {engine.timings['boot']:.1f} s" for engine in record.engines if "boot" in engine.timings
     )

@@ -17,13 +17,13 @@ def test_a_clients_own_name() -> None:
 
 
 def test_ours_are_there_by_name() -> None:
-    assert set(clients.IN_HOUSE) == {"executor", "llm"}
+    assert set(clients.IN_HOUSE) == {"executor", "llm", "extract-hidden-states"}
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("lmm", "give one of executor, llm, or module:attribute"),
+        ("lmm", "give one of executor, llm, .*, or module:attribute"),
         ("no_such_module:CLIENT", "no_such_module"),
         ("toys:NOTHING", "NOTHING"),
         ("toys:NO_CLIENT", "lacks name, refuses, open"),

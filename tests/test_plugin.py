@@ -185,6 +185,7 @@ def test_engine_is_opened_once_and_told_of(record: dict[str, Any]) -> None:
     assert engine["spec"]["tensor_parallel_size"] == 2
     assert engine["spec"]["layers"] == [4, 0, 2]
     assert engine["left_behind"] == []
+    assert engine["repairs"] == []
     assert engine["timings"]["boot"] > 0
 
 
@@ -211,6 +212,12 @@ def test_engine_that_dies_fails_the_cases_that_follow(tmp_path: Path) -> None:
     assert code == 1
     assert flow.outcomes(record) == {"test_a": "passed", "test_b": "failed", "test_c": "failed"}
     assert "WorkerDiedError" in flow.case(record, "test_b")["finding"]["got"]
+
+
+def test_what_an_engine_repaired_is_told(tmp_path: Path) -> None:
+    suite = flow.write_suite(tmp_path, {"test_x.py": "def test_a(engine): pass"})
+    _code, record = flow.run(suite, flow.groups("toys:REPAIRED"))
+    assert record["engines"][0]["repairs"] == ["a wheel is square", "a door is open"], record["engines"]
 
 
 def test_what_an_engine_leaves_behind_is_told(tmp_path: Path) -> None:

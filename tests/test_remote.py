@@ -72,6 +72,15 @@ def test_sound_client_gives_its_samples_and_leaves_nothing(host: Host) -> None:
     assert engine.close() == []
 
 
+@pytest.mark.parametrize(
+    ("client", "repairs"), [("toys:REPAIRED", ["a wheel is square", "a door is open"]), ("toys:SOUND", [])]
+)
+def test_what_an_engine_repaired_is_known_once_it_is_open(host: Host, client: str, repairs: list[str]) -> None:
+    engine = host(client)
+    engine.open()
+    assert engine.repairs == repairs
+
+
 def test_host_runs_in_a_session_of_its_own(host: Host) -> None:
     engine = host("toys:SOUND")
     engine.open()

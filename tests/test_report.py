@@ -36,8 +36,8 @@ def _record(cases: list[CaseResult]) -> Evidence:
         started="2026-11-29T12:00:00+00:00",
         seconds=61.4,
         engines=[
-            EngineResult(group="llm-uni-tp1", spec={}, timings={"boot": 9.26}, left_behind=[]),
-            EngineResult(group="executor-mp-tp2", spec={}, timings={}, left_behind=[]),
+            EngineResult(group="llm-uni-tp1", spec={}, timings={"boot": 9.26}, left_behind=[], repairs=["a wheel"]),
+            EngineResult(group="executor-mp-tp2", spec={}, timings={}, left_behind=[], repairs=["a wheel"]),
         ],
         cases=cases,
     )
@@ -78,6 +78,12 @@ def test_terminal_says_what_broke_where_and_what_to_do(capsys: pytest.CaptureFix
         "findings: 1 passed, 2 failed, 1 error, 1 skipped, 1 known-fault in 61 s",
     ):
         assert part in said, said
+
+
+def test_terminal_tells_of_a_repair_once(capsys: pytest.CaptureFixture[str]) -> None:
+    report.terminal(_record(CASES), Path("evidence.json"))
+    said = capsys.readouterr().out
+    assert said.count("repaired here: a wheel") == 1, said
 
 
 def test_terminal_of_a_run_in_which_nothing_came_up(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,12 @@ class WithChild(Engine):
         self.map_segment()
 
 
+class Repaired(Engine):
+    """One that works here only because it says what it changed."""
+
+    repairs = ("a wheel is square", "a door is open")
+
+
 class Leaving(WithChild):
     def close(self) -> None:
         """Its child and its segment stay."""
@@ -153,6 +159,7 @@ def _fail(_spec: EngineSpec) -> NoReturn:
 SOUND = Toy(Engine)
 SPEAKING = Toy(Speaking)
 WITH_CHILD = Toy(WithChild)
+REPAIRED = Toy(Repaired)
 LEAVING = Toy(Leaving)
 LEAVING_A_SEGMENT = Toy(LeavingASegment)
 NEVER_APPLYING = Toy(NeverApplying)

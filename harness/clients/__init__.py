@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 IN_HOUSE = {
     "executor": "harness.clients.executor:CLIENT",
     "llm": "harness.clients.llm:CLIENT",
+    "extract-hidden-states": "harness.clients.extraction.client:CLIENT",
 }
 
 

@@ -66,7 +66,11 @@ class Sample:
 
 
 class Engine(Protocol):
-    """An open engine. `close` leaves no process and no shared memory behind."""
+    """An open engine. `close` leaves no process and no shared memory behind.
+
+    One that changes vLLM, or lets something stand in for a part of it, says so in ``repairs``, a sequence of texts
+    that the evidence keeps.
+    """
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         """One sample a prompt, in order."""
@@ -120,6 +124,15 @@ class Client(Protocol):
         """Why this client cannot open an engine of this kind, or None if it can."""
 
     def open(self, spec: EngineSpec) -> Engine: ...
+
+
+def input_ids(layers: Sequence[int]) -> list[int]:
+    """Outputs of layers as vLLM's own extraction counts, by input: layer i's output is the input of layer i + 1.
+
+    The last layer's output gets the number of layers, which no layer has (model_executor/models/deepseek_v2.py,
+    `DeepseekV2Model.forward`, 0.25.1 and newer: taken before the final norm; older ones drop it).
+    """
+    return [layer + 1 for layer in layers]
 
 
 def model_config(model: str) -> dict[str, Any]:

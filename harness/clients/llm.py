@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     import torch
 
 
-class LLMEngine:
-    """An open ``vllm.LLM``."""
+class OpenLLM:
+    """An open ``vllm.LLM``, and the processes below it."""
 
     def __init__(self, spec: EngineSpec) -> None:
         from vllm import LLM
 
         self.spec = spec
         self._calls = Calls(self._send)
-        self._salts = itertools.count()
         self._llm = LLM(**engine_arguments(spec))
         self._calls.workers = [identity["pid"] for identity in self.identities()]
-        self.ask("harness_start", list(spec.layers))
 
     def _send(self, method: str, arguments: tuple[Any, ...], limit: float | None = None) -> list[Any]:
         seconds = self.spec.timeout if limit is None else limit
@@ -41,22 +39,41 @@ class LLMEngine:
 
         return bounded(send, seconds, self._calls.workers) if self.spec.engine_core_process else send()
 
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+    def _prefill(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
+        """What vLLM gives for each request; one token is generated, as it does no prefill without it."""
         from vllm import SamplingParams
 
-        check_prompts(self.spec, prompts)
-        self.ask("harness_clear")
         with self._calls.watched(fatal=(CaptureError,)):
-            self._llm.generate(
-                # The salt keeps a prompt from cached prefixes: rows that are not computed again are not seen.
-                [{"prompt_token_ids": list(prompt), "cache_salt": f"{next(self._salts)}"} for prompt in prompts],
+            outputs: list[Any] = self._llm.generate(
+                requests,
                 SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, detokenize=False),
                 use_tqdm=False,
             )
-        return delivery.samples(self.spec, prompts, self.ask("harness_take"))
+        return outputs
 
     def identities(self) -> list[dict[str, Any]]:
-        return self.ask("harness_identity")
+        return self._calls.ask("harness_identity")
+
+    def close(self) -> None:
+        end(self._llm.llm_engine.engine_core.shutdown, self._calls.workers)
+
+
+class LLMEngine(OpenLLM):
+    """One whose workers have our hooks."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(spec)
+        self._salts = itertools.count()
+        self.ask("harness_start", list(spec.layers))
+
+    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+        check_prompts(self.spec, prompts)
+        self.ask("harness_clear")
+        # The salt keeps a prompt from cached prefixes: rows that are not computed again are not seen.
+        self._prefill(
+            [{"prompt_token_ids": list(prompt), "cache_salt": f"{next(self._salts)}"} for prompt in prompts]
+        )
+        return delivery.samples(self.spec, prompts, self.ask("harness_take"))
 
     def activity(self) -> dict[str, int]:
         activity: dict[str, int] = self.ask("harness_activity")[0]
@@ -80,9 +97,6 @@ class LLMEngine:
 
     def steps(self, prompts: Sequence[Sequence[int]], *, skip: int) -> list[dict[str, str]]:
         raise NotApplicableError("LLM drives both phases itself")
-
-    def close(self) -> None:
-        end(self._llm.llm_engine.engine_core.shutdown, self._calls.workers)
 
 
 class LLMClient:

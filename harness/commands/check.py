@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="executor, llm, or module:attribute; repeat for several; both of ours if not given",
+        help="executor, llm (both if not given), extract-hidden-states, or module:attribute; repeat for several",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
