@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, clients, evidence, identity, machine, processes, releases, report, settings
+from . import __version__, clients, evidence, identity, limits, machine, processes, releases, report, settings
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .prompts import prompts
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from .releases import Build, Device
-    from .settings import Group
+    from .settings import Group, ModelKind
 
 INTERRUPTED = 130
 # After ^C: closing an engine takes vLLM up to 8 s, and pytest ends one after the other.
@@ -43,6 +43,7 @@ class Options:
     clients: tuple[str, ...]
     device: Device
     tensor_parallel_sizes: tuple[int, ...]
+    model_kind: ModelKind | None
     keyword: str
     evidence: Path | None
     update_snapshots: bool
@@ -70,7 +71,8 @@ def check(options: Options) -> int:
         UsageError: a client or a path is wrong.
     """
     facts = identity.environment()
-    groups = _willing(settings.plan(options.clients, options.tensor_parallel_sizes), options)
+    planned = settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
+    groups = _willing(_possible(planned, facts, options), options)
     release = facts["release"] or facts["version"]
     results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
     evidence.require_writable(results)
@@ -104,6 +106,20 @@ def check(options: Options) -> int:
     return code
 
 
+def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
+    """The groups that this vLLM can run on this device."""
+    left = []
+    for group in groups:
+        limit = limits.of_build(facts["release"], options.device, group.needs)
+        if limit is not None:
+            _say(options, f"{group.name} is left out: {limit.why}")
+        elif group.model_kind == "kimi-k25" and not facts["capabilities"]["kimi_k25"]:
+            _say(options, f"{group.name} is left out: this vLLM has no KimiK25ForConditionalGeneration")
+        else:
+            left.append(group)
+    return left
+
+
 def _willing(groups: list[Group], options: Options) -> list[Group]:
     """The groups that their clients do not refuse.
 
@@ -118,7 +134,9 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine setting is left: choose another --client or --tensor-parallel-size")
+        raise UsageError(
+            "no engine setting is left: choose another --client, --tensor-parallel-size or --model-kind"
+        )
     return left
 
 
@@ -144,16 +162,15 @@ def _work_folder(logs: Path) -> Iterator[Path]:
 
 
 def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group], build: Build | None) -> Run:
-    from .models import deepseek_v2
+    from .models import WRITERS, deepseek_v2
 
-    checkpoint = deepseek_v2.write(work / "deepseek-v2")
     run = Run(
         release=release,
         device=options.device,
         dtype="float32",
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoint=str(checkpoint),
+        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in dict.fromkeys(group.model_kind for group in groups)},
         work=str(work),
         snapshots=str(suite() / "snapshots" / release),
         variables=build.environment if build else {},
@@ -276,8 +293,8 @@ def _start_reference(run: Run) -> subprocess.Popen[bytes]:
     with (run.logs / "reference.log").open("wb") as log:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "harness.reference", run.checkpoint),
-                *(str(Path(run.work) / "prompts.json"), str(Path(run.work) / "reference.safetensors")),
+                *(sys.executable, "-m", "harness.reference", str(Path(run.work) / "prompts.json")),
+                *(part for kind, folder in run.checkpoints.items() for part in (folder, str(run.reference(kind)))),
             ],
             env={**run.variables, **os.environ},
             stdin=subprocess.DEVNULL,

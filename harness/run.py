@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .settings import UNREPAIRED, Group, Setting
+from .settings import NEEDS, UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Run:
     """The engines to open and what they share.
 
+    ``checkpoints`` are folders by model kind.
     ``layers`` is deliberately unsorted, and holds the first, middle and last: states must come back under the
     layer they were asked for, not in the order in which the model computes them.
     """
@@ -28,7 +29,7 @@ class Run:
     dtype: str
     groups: tuple[Group, ...]
     layers: tuple[int, ...]
-    checkpoint: str
+    checkpoints: Mapping[str, str]
     work: str
     snapshots: str
     variables: Mapping[str, str]
@@ -38,12 +39,17 @@ class Run:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
         repair: Mapping[str, Any] = {} if group == UNREPAIRED else self.repair
         return group.setting.spec(
-            model=self.checkpoint,
+            model=self.checkpoints[group.model_kind],
             layers=self.layers,
             device=self.device,
             dtype=self.dtype,
+            **NEEDS[group.model_kind],
             **repair,
         )
+
+    def reference(self, model_kind: str) -> Path:
+        """Where the Hugging Face states of a checkpoint are, or will be."""
+        return Path(f"{self.checkpoints[model_kind]}.safetensors")
 
     @property
     def logs(self) -> Path:
@@ -55,7 +61,5 @@ class Run:
     @classmethod
     def read(cls, path: Path) -> Run:
         data = json.loads(path.read_text(encoding="utf-8"))
-        groups = tuple(
-            Group(client=group["client"], setting=Setting(**group["setting"])) for group in data.pop("groups")
-        )
+        groups = tuple(Group(**{**group, "setting": Setting(**group["setting"])}) for group in data.pop("groups"))
         return cls(groups=groups, layers=tuple(data.pop("layers")), **data)

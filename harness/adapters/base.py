@@ -42,11 +42,15 @@ class Adapter(abc.ABC):
         """
         from vllm import EngineArgs
         from vllm.config import set_current_vllm_config
+        from vllm.multimodal import MULTIMODAL_REGISTRY
         from vllm.plugins import load_general_plugins
         from vllm.v1.executor.abstract import Executor
 
         load_general_plugins()
         self.vllm_config = EngineArgs(**engine_arguments(self.spec)).create_engine_config()
+        if self.vllm_config.model_config.is_multimodal_model:
+            # As LLM does before its workers start, who would else copy the checkpoint's code over each other.
+            MULTIMODAL_REGISTRY.create_processor(self.vllm_config.model_config)
         try:
             with set_current_vllm_config(self.vllm_config):
                 self.executor = Executor.get_class(self.vllm_config)(self.vllm_config)
