@@ -110,11 +110,8 @@ def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> l
     """The groups that this vLLM can run on this device."""
     left = []
     for group in groups:
-        limit = limits.of_build(facts["release"], options.device, group.needs)
-        if limit is not None:
-            _say(options, f"{group.name} is left out: {limit.why}")
-        elif group.model_kind == "kimi-k25" and not facts["capabilities"]["kimi_k25"]:
-            _say(options, f"{group.name} is left out: this vLLM has no KimiK25ForConditionalGeneration")
+        if reason := limits.obstacle(facts, options.device, group.needs):
+            _say(options, f"{group.name} is left out: {reason}")
         else:
             left.append(group)
     return left
@@ -134,9 +131,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
         else:
             left.append(group)
     if not left:
-        raise UsageError(
-            "no engine setting is left: choose another --client, --tensor-parallel-size or --model-kind"
-        )
+        raise UsageError("no engine setting is left: choose another --client, --tensor-parallel-size or --model-kind")
     return left
 
 
@@ -164,13 +159,14 @@ def _work_folder(logs: Path) -> Iterator[Path]:
 def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group], build: Build | None) -> Run:
     from .models import WRITERS, deepseek_v2
 
+    kinds = dict.fromkeys(group.model_kind for group in groups)
     run = Run(
         release=release,
         device=options.device,
         dtype="float32",
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in dict.fromkeys(group.model_kind for group in groups)},
+        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
         work=str(work),
         snapshots=str(suite() / "snapshots" / release),
         variables=build.environment if build else {},

@@ -42,15 +42,13 @@ class Adapter(abc.ABC):
         """
         from vllm import EngineArgs
         from vllm.config import set_current_vllm_config
-        from vllm.multimodal import MULTIMODAL_REGISTRY
         from vllm.plugins import load_general_plugins
         from vllm.v1.executor.abstract import Executor
 
         load_general_plugins()
         self.vllm_config = EngineArgs(**engine_arguments(self.spec)).create_engine_config()
-        if self.vllm_config.model_config.is_multimodal_model:
-            # As LLM does before its workers start, who would else copy the checkpoint's code over each other.
-            MULTIMODAL_REGISTRY.create_processor(self.vllm_config.model_config)
+        if self.spec.trust_remote_code:
+            self._load_remote_code()
         try:
             with set_current_vllm_config(self.vllm_config):
                 self.executor = Executor.get_class(self.vllm_config)(self.vllm_config)
@@ -64,6 +62,16 @@ class Adapter(abc.ABC):
         except BaseException:
             self.close()
             raise
+
+    def _load_remote_code(self) -> None:
+        """Make a multimodal model's processor once, as ``LLM`` does before its workers start.
+
+        Its code is copied into a cache without a lock: workers that are first would copy it over each other.
+        """
+        from vllm.multimodal import MULTIMODAL_REGISTRY
+
+        if self.vllm_config.model_config.is_multimodal_model:
+            MULTIMODAL_REGISTRY.create_processor(self.vllm_config.model_config)
 
     def negotiate_layout(self, specs: list[dict[str, Any]]) -> None:
         """Agree with the workers on a KV-cache layout."""

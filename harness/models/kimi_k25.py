@@ -1,10 +1,10 @@
 """A tiny KimiK25: the multimodal wrapper around a DeepSeek V3 stack, as Kimi-K2.5 is published.
 
 The stack has the sizes of `deepseek_v2` (so that replies have the same shapes), and what V3 adds: low-rank queries,
-sigmoid scores, and the correction bias of ``noaux_tc``. The vision tower is one real, random layer; nothing goes through
-it, as prompts are text. vLLM asks for the tokenizer and the media processor all the same, while it boots, to find
-out how many tokens an image takes; as in the published checkpoint, the processor is a file of the checkpoint, which
-vLLM imports only with ``trust_remote_code``.
+sigmoid scores, and the correction bias of ``noaux_tc``. The vision tower is one real, random layer; nothing goes
+through it, as prompts are text. vLLM asks for the tokenizer and the media processor all the same, while it boots, to
+find out how many tokens an image takes; as in the published checkpoint, the processor is a file of the checkpoint,
+which vLLM imports only with ``trust_remote_code``.
 """
 
 from __future__ import annotations
