@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.findings import expect
@@ -40,4 +42,18 @@ def test_every_rank_answers_from_its_own_process(engine: SharedEngine) -> None:
         got=str(sorted(backends)),
         cause="vLLM chose another executor backend than the one that was asked for",
         advice="look at what its platform does to parallel_config (platforms/cpu.py, platforms/cuda.py)",
+    )
+
+
+def test_the_model_that_runs_is_the_checkpoints(engine: SharedEngine) -> None:
+    """Every rank runs the class that the checkpoint names: the multimodal wrapper, not what it wraps."""
+    engine.offer("identities")
+    config = json.loads((Path(engine.spec.model) / "config.json").read_text(encoding="utf-8"))
+    models = {answer["model"] for answer in engine.call("identities")}
+    expect(
+        models == set(config["architectures"]),
+        expected=str(config["architectures"]),
+        got=str(sorted(models)),
+        cause="vLLM resolves the architecture to another class, or falls back to the one of transformers",
+        advice="look the architecture up in model_executor/models/registry.py; hook what is found below the wrapper",
     )

@@ -131,7 +131,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine setting is left: choose another --client, --tensor-parallel-size or --model-kind")
+        raise UsageError("no engine is left: choose another --client, --tensor-parallel-size or --model-kind")
     return left
 
 

@@ -1,6 +1,6 @@
 """The extension that vLLM mixes into its workers: it captures, and says where it runs.
 
-This module is imported by worker processes, so it imports the standard library and torch only.
+This module is imported by worker processes, so it and `decoder` import the standard library and torch only.
 Every public name starts with ``harness_``: vLLM refuses an extension whose attributes a worker
 already has (0.11.0 worker/worker_base.py, since 0.11.1 v1/worker/worker_base.py).
 """
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .decoder import decoder_layers, loaded_model
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -24,28 +26,6 @@ class Recording:
     token_ids: list[int]
     rows: dict[int, torch.Tensor] = field(default_factory=dict)
     seen: torch.Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
-
-
-def decoder_layers(model: Any) -> Any:
-    """The list of decoder layers, found by structure: DeepSeek V2 and V3, Kimi K2 and K2.5, Llama-like.
-
-    Raises:
-        RuntimeError: no module on the way down has ``layers``; the message names the classes passed.
-    """
-    path = [type(model).__name__]
-    node = model.get_language_model() if hasattr(model, "get_language_model") else model
-    while not hasattr(node, "layers"):
-        inner = getattr(node, "model", None) or getattr(node, "language_model", None)
-        if inner is None:
-            raise RuntimeError(f"no decoder layers found below {' > '.join(path)}")
-        node = inner
-        path.append(type(node).__name__)
-    return node.layers
-
-
-def loaded_model(runner: Any) -> Any:
-    """The model that a runner runs, out of what vLLM wraps around it."""
-    return runner.get_model() if hasattr(runner, "get_model") else runner.model
 
 
 def batch_order(runner: Any, scheduled: dict[str, int]) -> list[str]:
