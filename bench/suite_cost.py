@@ -38,7 +38,7 @@ def main(version: str) -> None:
         write = f"import pathlib; from harness.models import deepseek_v2; deepseek_v2.write(pathlib.Path({folder!r}))"
         subprocess.run([python, "-c", write], env=variables, check=True)
         boots = {}
-        for group in settings.plan([], []):
+        for group in settings.plan([], [], "deepseek-v2"):
             setting = group.setting
             boots[group.name] = _timed(
                 [
@@ -49,7 +49,9 @@ def main(version: str) -> None:
             )
             print(f"bare {group.name:<18}{boots[group.name]:>8.1f} s", flush=True)
         evidence = str(Path(folder) / "results" / "evidence.json")
-        suite = _timed([python, "-m", "harness", "check", "--evidence", evidence], variables)
+        suite = _timed(
+            [python, "-m", "harness", "check", "--model-kind", "deepseek-v2", "--evidence", evidence], variables
+        )
     total = round(sum(boots.values()), 2)
     print(
         f"{'all bare boots':<23}{total:>8.1f} s\n{'suite, warm':<23}{suite:>8.1f} s\n"

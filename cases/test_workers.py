@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.findings import expect
@@ -62,4 +64,17 @@ def test_patch_in_the_parent(engine: SharedEngine, workers: list[dict[str, Any]]
         got=f"patched, by process: {patched}",
         cause="the workers were forked after the patch, or they are not the processes that they say they are",
         advice="patch in a worker extension, which vLLM imports in every worker, and check it through collective_rpc",
+    )
+
+
+def test_the_model_that_runs_is_the_checkpoints(engine: SharedEngine, workers: list[dict[str, Any]]) -> None:
+    """Every rank runs the class that the checkpoint names: the multimodal wrapper, not what it wraps."""
+    config = json.loads((Path(engine.spec.model) / "config.json").read_text(encoding="utf-8"))
+    models = {worker["model"] for worker in workers}
+    expect(
+        models == set(config["architectures"]),
+        expected=str(config["architectures"]),
+        got=str(sorted(models)),
+        cause="vLLM resolves the architecture to another class, or falls back to the one of transformers",
+        advice="look the architecture up in model_executor/models/registry.py; hook what is found below the wrapper",
     )

@@ -35,6 +35,8 @@ class Capabilities:
     """The KV layout is agreed on before planning (since 0.29.0, v1/executor/abstract.py)."""
     moved_planner: bool
     """The KV planner lives in ``v1/core/kv_cache_planning.py`` (since 0.33.0)."""
+    kimi_k25: bool
+    """It has the multimodal wrapper of Kimi-K2.5 (since 0.15.0, model_executor/models/kimi_k25.py)."""
 
     def as_dict(self) -> dict[str, bool]:
         return asdict(self)
@@ -58,6 +60,7 @@ def of(surface: Surface) -> Capabilities:
         explicit_warm_up="Executor.compile_or_warm_up_model" in surface,
         negotiated_layout="Executor.set_kv_cache_layout" in surface,
         moved_planner=planner is not None and planner.place.startswith("v1.core.kv_cache_planning"),
+        kimi_k25="KimiK25ForConditionalGeneration.forward" in surface,
     )
 
 

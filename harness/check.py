@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, clients, evidence, identity, machine, processes, prompts, releases, report, settings
+from . import (
+    __version__,
+    clients,
+    evidence,
+    identity,
+    limits,
+    machine,
+    processes,
+    prompts,
+    releases,
+    report,
+    settings,
+)
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .run import Run
@@ -24,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .releases import Build, Device
-    from .settings import Group
+    from .settings import Group, ModelKind
 
 INTERRUPTED = 130
 # After ^C: closing an engine takes vLLM up to 8 s, and pytest ends one after the other.
@@ -41,6 +53,7 @@ class Options:
     clients: tuple[str, ...]
     device: Device
     tensor_parallel_sizes: tuple[int, ...]
+    model_kind: ModelKind | None
     keyword: str
     evidence: Path | None
     update_snapshots: bool
@@ -68,7 +81,8 @@ def check(options: Options) -> int:
         UsageError: a client or a path is wrong.
     """
     facts = identity.environment()
-    groups = _willing(settings.plan(options.clients, options.tensor_parallel_sizes), options)
+    planned = settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
+    groups = _willing(_possible(planned, facts, options), options)
     release = facts["release"] or facts["version"]
     results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
     code, record = conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
@@ -124,6 +138,17 @@ def conduct(
     return code, record
 
 
+def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
+    """The groups that this vLLM can run on this device."""
+    left = []
+    for group in groups:
+        if reason := limits.obstacle(facts, options.device, group.needs):
+            _say(options, f"{group.name} is left out: {reason}")
+        else:
+            left.append(group)
+    return left
+
+
 def _willing(groups: list[Group], options: Options) -> list[Group]:
     """The groups that their clients do not refuse.
 
@@ -138,7 +163,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine setting is left: choose another --client or --tensor-parallel-size")
+        raise UsageError("no engine is left: choose another --client, --tensor-parallel-size or --model-kind")
     return left
 
 
@@ -147,19 +172,19 @@ def _say(options: Options, line: str) -> None:
 
 
 def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequence[Group]) -> Run:
-    """Fill a work folder: the checkpoint, the prompts, and what the run is about."""
-    from .models import deepseek_v2
+    """Fill a work folder: the checkpoints, the prompts, and what the run is about."""
+    from .models import WRITERS, deepseek_v2
 
     release = facts["release"] or facts["version"]
     build = releases.of_distribution(facts["distribution"], facts["version"])
-    checkpoint = deepseek_v2.write(work / "deepseek-v2")
+    kinds = dict.fromkeys(group.model_kind for group in groups)
     run = Run(
         release=release,
         device=options.device,
         dtype="float32",
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoint=str(checkpoint),
+        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
         work=str(work),
         snapshots=str(suite() / "snapshots" / release),
         variables=build.environment if build else {},
@@ -280,15 +305,14 @@ def _exit_code(status: int, record: Evidence, options: Options) -> int:
 
 
 def start_reference(run: Run) -> subprocess.Popen[bytes] | None:
-    """The Hugging Face forward goes on beside the first boot; the cases wait for its file. None if it is there."""
-    reference = Path(run.work) / "reference.safetensors"
-    if reference.exists():
+    """The Hugging Face forwards go on beside the first boot; the cases wait for them. None if all are there."""
+    if all(run.reference(kind).exists() for kind in run.checkpoints):
         return None
     with (run.logs / "reference.log").open("wb") as log:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "harness.reference", run.checkpoint),
-                *(str(Path(run.work) / "prompts.json"), str(reference)),
+                *(sys.executable, "-m", "harness.reference", str(Path(run.work) / "prompts.json")),
+                *(part for kind, folder in run.checkpoints.items() for part in (folder, str(run.reference(kind)))),
             ],
             env={**run.variables, **os.environ},
             stdin=subprocess.DEVNULL,

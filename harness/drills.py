@@ -64,7 +64,7 @@ class Drills:
         return hasattr(self._harness_model_class(), attribute)
 
     def _harness_model_class(self) -> type[Any]:
-        from .worker import loaded_model
+        from .decoder import loaded_model
 
         worker: Any = self
         return type(loaded_model(worker.model_runner))

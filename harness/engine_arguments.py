@@ -17,7 +17,7 @@ def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
     """
     arguments: dict[str, Any] = {
         "model": spec.model,
-        "skip_tokenizer_init": True,
+        "skip_tokenizer_init": not spec.tokenizer,
         "dtype": spec.dtype,
         "seed": 0,
         "max_model_len": spec.max_model_len,

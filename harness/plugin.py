@@ -51,7 +51,13 @@ class SharedEngine(RemoteEngine):
     """One group's engine, and the capture that its cases share."""
 
     def __init__(self, group: Group, run: Run) -> None:
-        super().__init__(group.client, run.spec(group), log=run.logs / f"{group.name}.log", variables=run.variables)
+        # Ours alone: what a checkpoint brings as code is copied there, and by no lock.
+        modules = {"HF_MODULES_CACHE": f"{run.work}/modules/{group.name}"}
+        super().__init__(
+            *(group.client, run.spec(group)),
+            log=run.logs / f"{group.name}.log",
+            variables={**run.variables, **modules},
+        )
         self.group = group
         self._captured: list[Sample] | None = None
         self.left_behind: list[int] | None = None
@@ -229,11 +235,11 @@ def prompts(prompt_sets: dict[str, list[list[int]]]) -> list[list[int]]:
 
 
 @pytest.fixture(scope="session")
-def reference(run: Run) -> dict[str, Any]:
+def reference(engine: SharedEngine, run: Run) -> dict[str, Any]:
     """Hugging Face's states, ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``, float32 numpy arrays."""
     from safetensors.numpy import load_file
 
-    path = Path(run.work) / "reference.safetensors"
+    path = run.reference(engine.group.model_kind)
     failed = path.with_suffix(".failed")
     deadline = time.monotonic() + REFERENCE_TIMEOUT
     while not path.exists():

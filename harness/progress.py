@@ -17,7 +17,8 @@ class Progress:
     """A pytest plugin object for the controller; takes the place of a line a case, or of dots."""
 
     def __init__(self, groups: Iterable[str]) -> None:
-        self._groups = tuple(groups)
+        # Longest first: one name may begin with another.
+        self._groups = sorted(groups, key=len, reverse=True)
         self._started: dict[str, float] = {}
         self._up: set[str] = set()
         self._config: pytest.Config | None = None

@@ -1,6 +1,6 @@
 """The Hugging Face float32 forward of a checkpoint: what every captured state is compared with.
 
-Run as a program (``python -m harness.reference CHECKPOINT PROMPTS.json OUT.safetensors``) so that it can
+Run as a program (``python -m harness.reference PROMPTS.json [CHECKPOINT OUT.safetensors]...``) so that it can
 go on beside the first engine's boot, in a process that never imports vLLM.
 """
 
@@ -9,12 +9,30 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+
+
+def text_checkpoint(checkpoint: Path, folder: Path) -> Path:
+    """The text model of a multimodal checkpoint as one of its own, in ``folder``; any other checkpoint as it is.
+
+    Kimi calls its stack ``kimi_k2``, which is DeepSeek V3 under another name: transformers only has the latter.
+    """
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    if "text_config" not in config:
+        return checkpoint
+    prefix = "language_model."
+    weights = load_file(str(checkpoint / "model.safetensors"))
+    text = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    save_file(text, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    config = {**config["text_config"], "model_type": "deepseek_v3"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
 
 
 def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, torch.Tensor]]:
@@ -59,18 +77,21 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, t
 
 
 def main(arguments: list[str]) -> None:
-    checkpoint, prompts, out = map(Path, arguments)
-    try:
-        _write(checkpoint, prompts, out)
-    except BaseException:
-        out.with_suffix(".failed").write_text(traceback.format_exc(), encoding="utf-8")
-        raise
+    prompts, *pairs = map(Path, arguments)
+    for checkpoint, out in zip(pairs[::2], pairs[1::2], strict=True):
+        try:
+            _write(checkpoint, prompts, out)
+        except Exception:  # noqa: BLE001 - told to whoever waits for the file; the next one may still succeed.
+            out.with_suffix(".failed").write_text(traceback.format_exc(), encoding="utf-8")
 
 
 def _write(checkpoint: Path, prompts: Path, out: Path) -> None:
     sets: dict[str, list[list[int]]] = json.loads(prompts.read_text(encoding="utf-8"))
     names = [f"{name}.{number}" for name, members in sets.items() for number in range(len(members))]
-    states = layer_states(checkpoint, [prompt for members in sets.values() for prompt in members])
+    with tempfile.TemporaryDirectory() as folder:
+        states = layer_states(
+            text_checkpoint(checkpoint, Path(folder)), [prompt for members in sets.values() for prompt in members]
+        )
     partial = out.with_suffix(".partial")
     save_file(
         {

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .settings import UNREPAIRED, Group, Setting
+from .settings import NEEDS, UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Run:
     """The engines to open and what they share.
 
+    ``checkpoints`` are folders by model kind.
     ``layers`` is deliberately unsorted, and holds the first, middle and last: states must come back under the
     layer they were asked for, not in the order in which the model computes them.
 
@@ -31,7 +32,7 @@ class Run:
     dtype: str
     groups: tuple[Group, ...]
     layers: tuple[int, ...]
-    checkpoint: str
+    checkpoints: Mapping[str, str]
     work: str
     snapshots: str
     variables: Mapping[str, str]
@@ -43,11 +44,12 @@ class Run:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
         repair: Mapping[str, Any] = {} if group == UNREPAIRED else self.repair
         return group.setting.spec(
-            model=self.checkpoint,
+            model=self.checkpoints[group.model_kind],
             layers=self.layers,
             block_size=self.block_size,
             device=self.device,
             dtype=self.dtype,
+            **NEEDS[group.model_kind],
             **repair,
         )
 
@@ -59,6 +61,10 @@ class Run:
             return False
         return not self.only[group] or case.partition("[")[0] in self.only[group]
 
+    def reference(self, model_kind: str) -> Path:
+        """Where the Hugging Face states of a checkpoint are, or will be."""
+        return Path(f"{self.checkpoints[model_kind]}.safetensors")
+
     @property
     def logs(self) -> Path:
         return Path(self.work) / "logs"
@@ -69,7 +75,5 @@ class Run:
     @classmethod
     def read(cls, path: Path) -> Run:
         data = json.loads(path.read_text(encoding="utf-8"))
-        groups = tuple(
-            Group(client=group["client"], setting=Setting(**group["setting"])) for group in data.pop("groups")
-        )
+        groups = tuple(Group(**{**group, "setting": Setting(**group["setting"])}) for group in data.pop("groups"))
         return cls(groups=groups, layers=tuple(data.pop("layers")), **data)

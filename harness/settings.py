@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from .clients.contract import EngineSpec
 
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
     from .clients.contract import ExecutorBackend
 
+ModelKind: TypeAlias = Literal["deepseek-v2", "kimi-k25"]
+MODEL_KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
+# What a checkpoint needs of any engine, as fields of `EngineSpec`. The remote code is a file that the suite wrote.
+NEEDS: Mapping[ModelKind, Mapping[str, Any]] = {
+    "deepseek-v2": {},
+    "kimi-k25": {"trust_remote_code": True, "tokenizer": True},
+}
 
 _TIGHT_TOKENS = 160
 # What most kernels take; `releases.Build` says where it is another.
@@ -82,19 +89,27 @@ ASYNC = Setting(
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A client under one setting: one engine, shared by all its cases."""
+    """A client under one setting, on one checkpoint: one engine, shared by all its cases."""
 
     client: str
     setting: Setting
+    model_kind: ModelKind = "deepseek-v2"
 
     @property
     def name(self) -> str:
-        return f"{self.client}-{self.setting.name}"
+        plain = f"{self.client}-{self.setting.name}"
+        return plain if self.model_kind == "deepseek-v2" else f"{plain}-{self.model_kind}"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a build must be able to do, in the words of ``limits.toml``."""
+        return (self.model_kind,)
 
 
 # Where the two clients would boot the same thing, one of them does.
 _DEFAULT = (
     Group(client="executor", setting=MP_TP2),
+    Group(client="executor", setting=MP_TP2, model_kind="kimi-k25"),
     Group(client="llm", setting=ASYNC),
     Group(client="llm", setting=MP_TP2),
     Group(client="executor", setting=MP),
@@ -111,14 +126,18 @@ UNREPAIRED = Group(client="llm", setting=UNI)
 def recorded(group: Group) -> Group | None:
     """The group of ours whose snapshots a group is compared with: itself, or one with the same setting.
 
+    The checkpoint makes no difference: what wraps the decoder stack may not change the structure of a reply.
     None where we have none of that setting: the structure of eight ranks' replies is not recorded.
     """
-    if group in _DEFAULT:
-        return group
+    plain = replace(group, model_kind="deepseek-v2")
+    if plain in _DEFAULT:
+        return plain
     return next((ours for ours in _DEFAULT if ours.setting == group.setting), None)
 
 
-def plan(clients: Sequence[str], tensor_parallel_sizes: Sequence[int]) -> list[Group]:
+def plan(
+    clients: Sequence[str], tensor_parallel_sizes: Sequence[int], model_kind: ModelKind | None = None
+) -> list[Group]:
     """The engines to boot, slowest first.
 
     Args:
@@ -126,6 +145,7 @@ def plan(clients: Sequence[str], tensor_parallel_sizes: Sequence[int]) -> list[G
             setting; whoever opens asks it which it refuses.
         tensor_parallel_sizes: limit to these; empty for all that the suite has. A size without a setting of
             its own (4, 8) gets the multiprocess one.
+        model_kind: every engine on this checkpoint; if not given, all on DeepseekV2 and one of ours on KimiK25.
     """
     ours = {group.client for group in _DEFAULT}
     groups = [group for group in _DEFAULT if not clients or group.client in clients]
@@ -140,4 +160,6 @@ def plan(clients: Sequence[str], tensor_parallel_sizes: Sequence[int]) -> list[G
         for size in sorted(wanted - known):
             setting = Setting(name=f"mp-tp{size}", executor_backend="mp", tensor_parallel_size=size)
             groups[:0] = [Group(client=name, setting=setting) for name in names]
+    if model_kind is not None:
+        groups = list(dict.fromkeys(replace(group, model_kind=model_kind) for group in groups))
     return groups

@@ -35,7 +35,7 @@ FACTS: dict[str, Any] = {
     "version": RELEASE,
     "release": RELEASE,
     "generation": "two-phase",
-    "capabilities": {"sample_tokens": True},
+    "capabilities": {"sample_tokens": True, "kimi_k25": True},
 }
 PROMPTS = [[5, 6, 7], [8]]
 
@@ -63,7 +63,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: check.Options, chose
         dtype="float32",
         groups=tuple(chosen),
         layers=(4, 0, 2),
-        checkpoint=str(work),
+        checkpoints={"deepseek-v2": str(work)},
         work=str(work),
         snapshots=str(check.suite() / "snapshots" / RELEASE),
         variables={},
@@ -82,7 +82,7 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     monkeypatch.setattr(check, "suite", lambda: suite)
     monkeypatch.setattr(check, "prepare", _prepare)
     monkeypatch.setattr(check, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
-    monkeypatch.setattr(settings, "plan", lambda _clients, _sizes: list(chosen))
+    monkeypatch.setattr(settings, "plan", lambda _clients, _sizes, _kind: list(chosen))
 
 
 def options(path: Path, **changes: Any) -> check.Options:
@@ -90,6 +90,7 @@ def options(path: Path, **changes: Any) -> check.Options:
         "clients": (),
         "device": "cpu",
         "tensor_parallel_sizes": (),
+        "model_kind": None,
         "keyword": "",
         "evidence": path,
         "update_snapshots": False,

@@ -147,7 +147,7 @@ def test_unwritable_evidence_exits_2_before_anything_runs(tmp_path: Path, monkey
 def test_client_that_refuses_every_setting_exits_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toys.Toy.refuses", lambda _self, _spec: "not today")
     flow.use(monkeypatch, tmp_path, flow.groups("toys:SOUND"))
-    with pytest.raises(UsageError, match="no engine setting is left"):
+    with pytest.raises(UsageError, match="no engine is left"):
         check.check(flow.options(tmp_path / "evidence.json"))
 
 

@@ -25,6 +25,8 @@ MODULES = (
     "harness.run",
     "harness.settings",
     "harness.known_faults",
+    "harness.limits",
+    "harness.decoder",
     "harness.prompts",
     "harness.check",
     "harness.identity",

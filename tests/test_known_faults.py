@@ -5,7 +5,7 @@ import pytest
 from harness import known_faults, releases, settings
 from harness.known_faults import KnownFault
 
-GROUPS = [group.name for group in settings.plan([], [])]
+GROUPS = [group.name for kind in settings.MODEL_KINDS for group in settings.plan([], [], kind)]
 
 
 @pytest.mark.parametrize("fault", known_faults.load(), ids=lambda fault: f"{fault.releases[0]} {fault.case}")

@@ -319,6 +319,6 @@ def test_worker_that_crashes_is_a_finding_and_is_not_tried_again(
 def test_groups_run_what_they_are_limited_to(
     only: dict[str, list[str]], group: str | None, case: str, wanted: bool
 ) -> None:
-    plain: dict[str, Any] = dict.fromkeys(("release", "device", "dtype", "checkpoint", "work", "snapshots"), "")
-    run = Run(**plain, groups=(), layers=(), variables={}, repair={}, block_size=32, only=only)
+    plain: dict[str, Any] = dict.fromkeys(("release", "device", "dtype", "work", "snapshots"), "")
+    run = Run(**plain, groups=(), layers=(), variables={}, repair={}, block_size=32, checkpoints={}, only=only)
     assert run.wants(group, case) is wanted

@@ -50,6 +50,13 @@ def test_an_engine_is_told_of_once_when_it_starts_and_when_it_is_up(started: Any
     assert second.startswith("llm-uni-tp1 is up after"), second
 
 
+def test_an_engine_whose_name_begins_with_anothers_is_told_of_by_its_own(started: Any) -> None:
+    progress, reporter = started("executor-mp-tp2", "executor-mp-tp2-kimi-k25")
+    for name in ("test_a[executor-mp-tp2-kimi-k25-layer3]", "test_a[executor-mp-tp2-layer3]"):
+        progress.pytest_runtest_logstart(f"cases/test_x.py::{name}")
+    assert reporter.lines == ["executor-mp-tp2-kimi-k25 booting", "executor-mp-tp2 booting"]
+
+
 def test_an_engine_that_does_not_come_up_is_told_of_once(started: Any) -> None:
     progress, reporter = started("llm-uni-tp1")
     for name in ("test_a", "test_b"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness import settings
@@ -42,9 +44,23 @@ def test_another_client_is_held_to_what_ours_recorded_under_the_same_setting() -
         assert ours is not None, group
         assert ours.setting == group.setting, (group, ours)
     for group in settings.plan([], []):
-        assert settings.recorded(group) == group
+        assert settings.recorded(group) == replace(group, model_kind="deepseek-v2")
     (eight, *_rest) = settings.plan([], [8])
     assert settings.recorded(eight) is None, eight
+
+
+def test_one_of_the_default_engines_is_on_the_multimodal_wrapper() -> None:
+    kimi = [group for group in settings.plan([], []) if group.model_kind == "kimi-k25"]
+    assert _names(kimi) == ["executor-mp-tp2-kimi-k25"]
+    assert kimi[0].needs == ("kimi-k25",)
+
+
+@pytest.mark.parametrize("kind", settings.MODEL_KINDS)
+def test_a_model_kind_that_was_asked_for_is_every_engines_and_each_boots_once(kind: settings.ModelKind) -> None:
+    groups = settings.plan([], [], kind)
+    assert {group.model_kind for group in groups} == {kind}, groups
+    assert len(set(groups)) == len(groups), groups
+    assert {group.setting for group in groups} == {group.setting for group in settings.plan([], [])}
 
 
 def test_two_ranks_come_first() -> None:
@@ -80,7 +96,7 @@ def _run(**changes: object) -> Run:
         "dtype": "float32",
         "groups": tuple(settings.plan([], [])),
         "layers": (4, 0, 2),
-        "checkpoint": "/checkpoint",
+        "checkpoints": {"deepseek-v2": "/deepseek", "kimi-k25": "/kimi"},
         "work": "/work",
         "snapshots": "/snapshots/0.16.0",
         "variables": {"OMP_NUM_THREADS": "1"},
@@ -102,7 +118,9 @@ def test_spec_of_a_group_is_its_setting() -> None:
     for group in run.groups:
         spec = run.spec(group)
         assert spec.layers == (4, 0, 2)
-        assert spec.model == "/checkpoint"
+        kimi = group.model_kind == "kimi-k25"
+        assert spec.model == ("/kimi" if kimi else "/deepseek"), group
+        assert (spec.trust_remote_code, spec.tokenizer) == (kimi, kimi), group
         assert (spec.tensor_parallel_size, spec.executor_backend, spec.engine_core_process) == (
             group.setting.tensor_parallel_size,
             group.setting.executor_backend,

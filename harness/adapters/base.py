@@ -48,6 +48,8 @@ class Adapter(abc.ABC):
 
         load_general_plugins()
         self.vllm_config = EngineArgs(**engine_arguments(self.spec)).create_engine_config()
+        if self.spec.trust_remote_code:
+            self._load_remote_code()
         try:
             with set_current_vllm_config(self.vllm_config):
                 self.executor = Executor.get_class(self.vllm_config)(self.vllm_config)
@@ -61,6 +63,16 @@ class Adapter(abc.ABC):
         except BaseException:
             self.close()
             raise
+
+    def _load_remote_code(self) -> None:
+        """Make a multimodal model's processor once, as ``LLM`` does before its workers start.
+
+        Its code is copied into a cache without a lock: workers that are first would copy it over each other.
+        """
+        from vllm.multimodal import MULTIMODAL_REGISTRY
+
+        if self.vllm_config.model_config.is_multimodal_model:
+            MULTIMODAL_REGISTRY.create_processor(self.vllm_config.model_config)
 
     def negotiate_layout(self, specs: list[dict[str, Any]]) -> None:
         """Agree with the workers on a KV-cache layout."""

@@ -30,6 +30,7 @@ class EngineSpec:
     """One engine setting. Equal specs can share an engine.
 
     ``layers`` are outputs of decoder layers, 0-based, in the order the samples give them.
+    ``tokenizer`` has vLLM load the checkpoint's, which a multimodal model asks for also where prompts are token ids.
     ``timeout`` bounds every reply of a worker, in seconds; booting is bounded by whoever opens.
     ``extra_arguments`` are vLLM engine arguments that only one build needs (see `releases.Repair`).
     """
@@ -52,6 +53,7 @@ class EngineSpec:
     num_kv_blocks: int | None = None
     async_scheduling: bool = False
     trust_remote_code: bool = False
+    tokenizer: bool = False
     extension: str = "harness.worker.CaptureExtension"
     extra_arguments: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = 60.0

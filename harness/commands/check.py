@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.settings import MODEL_KINDS
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="N",
         help="only these sizes; repeat for several; 1 and 2 if not given",
+    )
+    parser.add_argument(
+        "--model-kind",
+        choices=MODEL_KINDS,
+        help="every engine on this tiny checkpoint; deepseek-v2, and one engine on kimi-k25, if not given",
     )
     parser.add_argument(
         "-k", default="", dest="keyword", metavar="EXPRESSION", help="only cases that match, as pytest -k"
@@ -62,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
             clients=tuple(options.client),
             device=options.device,
             tensor_parallel_sizes=tuple(options.tensor_parallel_size),
+            model_kind=options.model_kind,
             keyword=options.keyword,
             evidence=options.evidence,
             update_snapshots=options.update_snapshots,

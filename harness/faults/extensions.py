@@ -8,7 +8,7 @@ import time
 from multiprocessing import resource_tracker, shared_memory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness import worker
+from harness import decoder, worker
 from harness.worker import CaptureExtension, Recorder
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _NoCopy(Recorder):
 
     def __init__(self, runner: Any, layers: Iterable[int], *, keep: bool) -> None:
         super().__init__(runner, layers, keep=keep)
-        for module in worker.loaded_model(runner).modules():
+        for module in decoder.loaded_model(runner).modules():
             if type(module).__name__ == "RMSNorm":
                 module.register_forward_hook(_in_place)
 

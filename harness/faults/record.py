@@ -29,6 +29,7 @@ OPTIONS = check.Options(
     evidence=None,
     update_snapshots=False,
     jobs=1,
+    model_kind=None,
     as_json=False,
 )
 REFERENCE_SECONDS = 180.0
@@ -58,7 +59,7 @@ def record(path: Path) -> None:
             raise HarnessError(f"no reference:\n{(run.logs / 'reference.log').read_text(encoding='utf-8')}")
         notes = {
             "facts": facts,
-            "config": model_config(run.checkpoint),
+            "config": model_config(run.checkpoints["deepseek-v2"]),
             "prompts": prompts,
             "layers": run.layers,
             "identity": {name: identity_of_first[name] for name in ("backend", "runner", "model")},
@@ -66,7 +67,7 @@ def record(path: Path) -> None:
         }
         reference = {
             name.removeprefix("batch."): states
-            for name, states in load_file(work / "reference.safetensors").items()
+            for name, states in load_file(run.reference("deepseek-v2")).items()
             if name.startswith("batch.")
         }
         recording.write(path, notes, samples, reference)

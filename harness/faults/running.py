@@ -42,7 +42,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
         # As large as it has to be for damage to show.
         save_file({"weight": np.zeros(64, np.float32)}, folder / "model.safetensors")
         save_file(
-            {f"batch.{name}": states for name, states in kept.reference.items()}, work / "reference.safetensors"
+            {f"batch.{name}": states for name, states in kept.reference.items()}, work / "deepseek-v2.safetensors"
         )
         run = Run(
             release=kept.facts["release"],
@@ -50,7 +50,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
             dtype="float32",
             groups=tuple(groups),
             layers=kept.layers,
-            checkpoint=str(folder),
+            checkpoints={"deepseek-v2": str(folder)},
             work=str(work),
             snapshots=str(check.suite() / "snapshots" / kept.facts["release"]),
             variables={},
@@ -107,6 +107,7 @@ def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> check.Opt
         evidence=None,
         update_snapshots=False,
         jobs=jobs,
+        model_kind=None,
         as_json=quiet,
     )
 

@@ -72,7 +72,8 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def _weights(seed: int) -> dict[str, torch.Tensor]:
+def weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
+    """Random float32 weights of a DeepSeek stack, V2 or V3, under the names of a published checkpoint."""
     import torch  # Here, as the cases read the sizes above where there is none.
 
     generator = torch.Generator().manual_seed(seed)
@@ -83,37 +84,44 @@ def _weights(seed: int) -> dict[str, torch.Tensor]:
     def norm(size: int) -> torch.Tensor:
         return 1.0 + 0.1 * torch.randn(size, generator=generator)
 
-    config = CONFIG
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
-    rank = config["kv_lora_rank"]
-    weights = {"model.embed_tokens.weight": torch.randn(VOCAB_SIZE, hidden, generator=generator)}
+    rank, q_rank = config["kv_lora_rank"], config["q_lora_rank"]
+    made = {"model.embed_tokens.weight": torch.randn(config["vocab_size"], hidden, generator=generator)}
 
     def mlp(prefix: str, inner: int) -> None:
-        weights[f"{prefix}.gate_proj.weight"] = matrix(inner, hidden)
-        weights[f"{prefix}.up_proj.weight"] = matrix(inner, hidden)
-        weights[f"{prefix}.down_proj.weight"] = matrix(hidden, inner)
+        made[f"{prefix}.gate_proj.weight"] = matrix(inner, hidden)
+        made[f"{prefix}.up_proj.weight"] = matrix(inner, hidden)
+        made[f"{prefix}.down_proj.weight"] = matrix(hidden, inner)
 
-    for layer in range(NUM_LAYERS):
+    for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}"
-        weights[f"{prefix}.input_layernorm.weight"] = norm(hidden)
-        weights[f"{prefix}.post_attention_layernorm.weight"] = norm(hidden)
+        made[f"{prefix}.input_layernorm.weight"] = norm(hidden)
+        made[f"{prefix}.post_attention_layernorm.weight"] = norm(hidden)
         attention = f"{prefix}.self_attn"
-        weights[f"{attention}.q_proj.weight"] = matrix(heads * (nope + rope), hidden)
-        weights[f"{attention}.kv_a_proj_with_mqa.weight"] = matrix(rank + rope, hidden)
-        weights[f"{attention}.kv_a_layernorm.weight"] = norm(rank)
-        weights[f"{attention}.kv_b_proj.weight"] = matrix(heads * (nope + value), rank)
-        weights[f"{attention}.o_proj.weight"] = matrix(hidden, heads * value)
+        if q_rank is None:
+            made[f"{attention}.q_proj.weight"] = matrix(heads * (nope + rope), hidden)
+        else:
+            made[f"{attention}.q_a_proj.weight"] = matrix(q_rank, hidden)
+            made[f"{attention}.q_a_layernorm.weight"] = norm(q_rank)
+            made[f"{attention}.q_b_proj.weight"] = matrix(heads * (nope + rope), q_rank)
+        made[f"{attention}.kv_a_proj_with_mqa.weight"] = matrix(rank + rope, hidden)
+        made[f"{attention}.kv_a_layernorm.weight"] = norm(rank)
+        made[f"{attention}.kv_b_proj.weight"] = matrix(heads * (nope + value), rank)
+        made[f"{attention}.o_proj.weight"] = matrix(hidden, heads * value)
         if layer < config["first_k_dense_replace"]:
             mlp(f"{prefix}.mlp", config["intermediate_size"])
             continue
-        weights[f"{prefix}.mlp.gate.weight"] = matrix(config["n_routed_experts"], hidden)
-        for expert in range(config["n_routed_experts"]):
+        experts = config["n_routed_experts"]
+        made[f"{prefix}.mlp.gate.weight"] = matrix(experts, hidden)
+        if config["topk_method"] == "noaux_tc":
+            made[f"{prefix}.mlp.gate.e_score_correction_bias"] = 0.1 * torch.randn(experts, generator=generator)
+        for expert in range(experts):
             mlp(f"{prefix}.mlp.experts.{expert}", config["moe_intermediate_size"])
         mlp(f"{prefix}.mlp.shared_experts", config["moe_intermediate_size"] * config["n_shared_experts"])
-    weights["model.norm.weight"] = norm(hidden)
-    weights["lm_head.weight"] = matrix(VOCAB_SIZE, hidden)
-    return weights
+    made["model.norm.weight"] = norm(hidden)
+    made["lm_head.weight"] = matrix(config["vocab_size"], hidden)
+    return made
 
 
 def write(folder: Path, *, seed: int = 0) -> Path:
@@ -122,5 +130,5 @@ def write(folder: Path, *, seed: int = 0) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
-    save_file(_weights(seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file(weights(CONFIG, seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder
