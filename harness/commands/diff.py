@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     from harness import check, diff, releases, wheels
 
     before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
-    snapshots = check.suite() / "snapshots"
-    recorded = diff.recorded(snapshots / options.before, snapshots / options.after)
+    old, new = (diff.snapshots(check.suite() / "snapshots" / version) for version in (options.before, options.after))
+    recorded = diff.recorded(old, new)
     changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
     if options.json:
         print(json.dumps([change.as_dict() for change in changes], indent=1))
@@ -32,4 +32,6 @@ def run(options: argparse.Namespace) -> int:
         print(diff.markdown(options.before, options.after, changes), end="")
     else:
         print("\n".join(diff.lines(options.before, options.after, changes)))
+        if without := [version for version, held in ((options.before, old), (options.after, new)) if not held]:
+            print(f"\nNothing was recorded live on {' and '.join(without)}: what no signature shows is not here.")
     return 0
