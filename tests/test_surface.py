@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,13 @@ def test_stars_are_kept_and_keyword_only_parameters_found(tmp_path: Path) -> Non
     found = surface.read(fake_vllm.write(tmp_path, {"entrypoints/llm.py": code}))
     assert found["LLM.collective_rpc"].parameters == ("method", "*args", "timeout=5", "**kwargs")
     assert found["LLM.collective_rpc"].parameter_names == ("method", "args", "timeout", "kwargs")
+
+
+def test_what_can_only_be_given_one_way_is_marked_as_in_a_signature(tmp_path: Path) -> None:
+    code = "class LLM:\n    def generate(self, prompts, /, params=None, *, use_tqdm=True): ..."
+    found = surface.read(fake_vllm.write(tmp_path, {"entrypoints/llm.py": code}))["LLM.generate"]
+    assert found.parameters == ("prompts", "/", "params=None", "*", "use_tqdm=True"), found
+    assert found.parameter_names == ("prompts", "params", "use_tqdm"), found
 
 
 def test_what_a_release_lacks_is_not_there(tmp_path: Path) -> None:
@@ -175,7 +183,8 @@ def test_method_that_a_class_lacks_is_looked_for_on_its_base(tmp_path: Path) -> 
     found = surface.read(fake_vllm.write(tmp_path, files))
     assert found["Executor.collective_rpc"].parameters == ("method",), found["Executor.collective_rpc"]
     shutdown = found["Executor.shutdown"]
-    assert (shutdown.module, shutdown.also) == ("vllm.executor.executor_base", ()), shutdown
+    assert shutdown.place == "executor.executor_base:ExecutorBase", shutdown
+    assert shutdown.also == ("vllm.v1.executor.abstract",), "the class itself is imported from there"
 
 
 def test_bases_attributes_constants_and_words_given_in_a_body_are_read(tmp_path: Path) -> None:
@@ -237,3 +246,9 @@ def test_package_has_its_modules_and_what_it_asks_for(path: Path) -> None:
     assert found["requirements"].parameters == ("python <3.14,>=3.10", "torch ==2.10.0", "transformers <5,>=4.56.0")
     assert {"vllm.v1", "vllm.v1.executor.abstract"} <= set(found["modules"].parameters), found["modules"]
     assert "vllm.worker" not in found["modules"].parameters, found["modules"]
+
+
+def test_snapshot_of_a_surface_is_the_file_that_the_cases_record() -> None:
+    for release, found in snapshots_on_disk.surfaces().items():
+        file = snapshots_on_disk.SNAPSHOTS / release / "test_signatures.json"
+        assert surface.snapshot(found) == json.loads(file.read_text(encoding="utf-8")), release

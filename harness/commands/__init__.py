@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, diff, environment, predict, probe, releases
+from . import check, diff, environment, predict, probe, releases, surface
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "environment": environment,
     "probe": probe,
     "check": check,
+    "surface": surface,
     "diff": diff,
     "predict": predict,
 }
