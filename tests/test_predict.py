@@ -42,8 +42,8 @@ LIVE: dict[str, tuple[tuple[str, str], ...]] = {
 # What is seen live and no surface can show, with the reason.
 UNSEEN = {
     "cache_full_blocks": (
-        "prompts of a block and more, on a request without block_hasher: that is optional, and what fails is an assertion "
-        "in a body (v1/core/block_pool.py); all that shows is that prefix caching came on with 0.12.0"
+        "prompts of a block and more, on a request without block_hasher: that is optional, and what fails is an "
+        "assertion in a body (v1/core/block_pool.py); all that shows is that prefix caching came on with 0.12.0"
     ),
 }
 
