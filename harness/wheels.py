@@ -13,12 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import environments, surface
+from . import environments, surface, watched
+from .entries import Entry
 from .errors import EnvironmentUnusableError, UsageError
-from .surface import Entry, Surface
 
 if TYPE_CHECKING:
     from .releases import Build, Release
+    from .surface import Surface
 
 
 def cache() -> Path:
@@ -36,12 +37,11 @@ def surface_of(release: Release) -> Surface:
         UsageError: the cache cannot be written.
     """
     build = release.builds.get("cpu") or release.builds["cuda"]
-    # What is looked at is part of the key: a longer list makes new files, not wrong ones.
-    watched = hashlib.sha256(repr(surface.WATCHED).encode()).hexdigest()[:12]
-    path = cache() / "surfaces" / f"{build.distribution}-{build.version}-{watched}.json"
+    path = cache() / "surfaces" / f"{build.distribution}-{build.version}-{_reader()}.json"
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # Missing or torn: read again.
         rows = json.loads(path.read_text(encoding="utf-8"))
-        return {row["name"]: Entry(**{**row, "parameters": tuple(row["parameters"])}) for row in rows}
+        lists = ("parameters", "also")
+        return {row["name"]: Entry(**row | {key: tuple(row[key]) for key in lists}) for row in rows}
     found = _installed(build) or _from_wheel(build)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,10 +55,20 @@ def surface_of(release: Release) -> Surface:
     return found
 
 
+def _reader() -> str:
+    """What is looked at, and how, as part of a key: another reader makes new files, not wrong ones."""
+    code = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("entries.py", "surface.py"))
+    return hashlib.sha256(repr(watched.WATCHED).encode() + code).hexdigest()[:12]
+
+
+def _read(root: Path) -> Surface:
+    return {**surface.read(root), **surface.package(root)}
+
+
 def _installed(build: Build) -> Surface | None:
     """From the release's environment, if there is one."""
     folders = sorted((environments.root() / build.release).glob("lib/python*/site-packages/vllm"))
-    return surface.read(folders[0]) if folders else None
+    return _read(folders[0]) if folders else None
 
 
 def _from_wheel(build: Build) -> Surface:
@@ -75,4 +85,4 @@ def _from_wheel(build: Build) -> Surface:
         if done.returncode != 0:
             sys.stderr.write(done.stderr)
             raise EnvironmentUnusableError(environments.explain_failure(build.requirement, done.stderr))
-        return surface.read(Path(folder) / "vllm")
+        return _read(Path(folder) / "vllm")

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness import diff
-from harness.surface import Entry, Surface
+from harness.entries import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from harness.surface import Surface
 
 
 def entry(name: str, *parameters: str, place: str = "v1.request:Request", returns: str | None = None) -> Entry:
@@ -79,15 +82,54 @@ def test_a_reply_that_turns_bare_shows_though_no_signature_does(tmp_path: Path) 
         (tmp_path / release).mkdir()
         snapshots = {"test_first_rank[executor-mp-tp1]": reply, "test_first_rank[executor-mp-tp2]": reply}
         (tmp_path / release / "test_reply.json").write_text(json.dumps(snapshots), encoding="utf-8")
-    changes = diff.recorded(tmp_path / "old", tmp_path / "new")
+    changes = diff.recorded(diff.snapshots(tmp_path / "old"), diff.snapshots(tmp_path / "new"))
     assert [change.kind for change in changes] == ["recorded live", "recorded live"], changes
     assert "one list less" in changes[0].detail, changes[0].detail
     ((first, times),) = diff.merged(changes)
     assert (first.name, times) == ("test_first_rank[executor-mp-tp1]", 2), (first, times)
+    assert first.used_by == ("speculators 0.3.0",), first
+
+
+def test_who_is_hit_is_told_of_all_changes_that_were_merged() -> None:
+    one = diff.Change(kind="recorded live", name="test_steps[a]", detail="gone")
+    other = diff.Change(kind="recorded live", name="test_steps[b]", detail="gone", used_by=("mine",))
+    ((merged, times),) = diff.merged([one, other])
+    assert (merged.name, merged.used_by, times) == ("test_steps[a]", ("mine",), 2), merged
 
 
 def test_releases_without_snapshots_have_nothing_recorded(tmp_path: Path) -> None:
-    assert diff.recorded(tmp_path / "a", tmp_path / "b") == []
+    assert diff.snapshots(tmp_path / "a") == {}
+    assert diff.recorded({}, {"test_reply/test_first_rank": []}) == []
+
+
+def test_what_is_defined_elsewhere_but_imported_as_before_has_not_moved() -> None:
+    before = entry("VllmConfig", "a", place="config:VllmConfig")
+    after = entry("VllmConfig", "a", place="config.vllm:VllmConfig")
+    assert kinds(surface(before), surface(replace(after, also=("vllm.config",)))) == []
+    (change,) = kinds(surface(before), surface(after))
+    assert change == ("moved", "vllm.config.VllmConfig -> vllm.config.vllm.VllmConfig"), change
+
+
+def test_words_that_come_and_go_are_one_change() -> None:
+    def bases(*words: str) -> Surface:
+        return surface(Entry(name="M.bases", place="m:M", parameters=words, shape="is"))
+
+    assert kinds(bases("A", "B"), bases("A", "C")) == [("changed", "B -> C")]
+    assert kinds(bases("A", "B"), bases("B", "C", "D")) == [("changed", "gone: A; new: C, D")]
+    assert kinds(bases("A", "B"), bases("B", "A")) == []
+
+
+def test_a_parameter_that_can_no_longer_be_given_by_position_is_told() -> None:
+    assert kinds(surface(entry("f", "a", "b=1")), surface(entry("f", "a", "*", "b=1"))) == [("keyword only", "b")]
+    assert kinds(surface(entry("f", "*", "b=1")), surface(entry("f", "*", "b=1", "c=2"))) == [
+        ("parameter added", "c=2")
+    ]
+
+
+def test_a_return_annotation_is_told_but_not_that_of_a_constructor() -> None:
+    changes = kinds(surface(entry("f", returns="list[int]")), surface(entry("f")))
+    assert changes == [("returns changed", "list[int] -> no word")], changes
+    assert kinds(surface(entry("A.__init__", returns="None")), surface(entry("A.__init__"))) == []
 
 
 def test_text_and_markdown_hold_every_change() -> None:
@@ -98,14 +140,3 @@ def test_text_and_markdown_hold_every_change() -> None:
     assert "| parameter required | `Request.__init__` | b\\|c | executor, speculators 0.3.0 |" in diff.markdown(
         "1", "2", changes
     )
-
-
-def test_every_declared_use_is_watched() -> None:
-    from harness.surface import WATCHED
-
-    watched = set()
-    for places, members in WATCHED:
-        name = places[0].partition(":")[2]
-        watched |= {name if member == "fields" else f"{name}.{member}" for member in members} if members else {name}
-    for client, objects in diff.uses().items():
-        assert objects <= watched, f"{client} declares objects nobody reads: {sorted(objects - watched)}"

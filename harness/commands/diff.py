@@ -23,13 +23,19 @@ def run(options: argparse.Namespace) -> int:
     from harness import check, diff, releases, wheels
 
     before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
-    snapshots = check.suite() / "snapshots"
-    recorded = diff.recorded(snapshots / options.before, snapshots / options.after)
+    old, new = (diff.snapshots(check.suite() / "snapshots" / version) for version in (options.before, options.after))
+    recorded = diff.recorded(old, new)
     changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
+    unrecorded = [version for version, held in ((options.before, old), (options.after, new)) if not held]
     if options.json:
-        print(json.dumps([change.as_dict() for change in changes], indent=1))
-    elif options.markdown:
+        rows = [change.as_dict() for change in changes]
+        named = {"before": options.before, "after": options.after}
+        print(json.dumps({**named, "unrecorded": unrecorded, "changes": rows}, indent=1))
+        return 0
+    if options.markdown:
         print(diff.markdown(options.before, options.after, changes), end="")
     else:
         print("\n".join(diff.lines(options.before, options.after, changes)))
+    if unrecorded:
+        print(f"\nNothing was recorded live on {' and '.join(unrecorded)}: what no signature shows is not here.")
     return 0
