@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, clients, evidence, identity, machine, processes, releases, report, settings
+from . import __version__, clients, evidence, identity, machine, processes, releases, settings, sources
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
 from .prompts import prompts
+from .report import summary
 from .run import Run
 
 if TYPE_CHECKING:
@@ -50,15 +51,6 @@ class Options:
     as_json: bool
 
 
-def suite() -> Path:
-    """The folder that holds ``cases`` and ``snapshots``: the project's, or the installed copy."""
-    package = Path(__file__).resolve().parent
-    for folder in (package.parent, package / "suite"):
-        if (folder / "cases" / "pytest.toml").exists():
-            return folder
-    raise UsageError(f"the cases are missing beside {package}: install the project again")
-
-
 def check(options: Options) -> int:
     """Run the suite.
 
@@ -83,7 +75,9 @@ def check(options: Options) -> int:
             "device": options.device,
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
+            "whole": not (options.clients or options.tensor_parallel_sizes or options.keyword),
         },
+        suite=sources.digest(sources.suite(), release),
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
     with _work_folder(results.parent / "logs") as work:
@@ -98,9 +92,9 @@ def check(options: Options) -> int:
     if options.as_json:
         print(json.dumps(record.as_dict(), indent=1))
     else:
-        report.terminal(record, results)
+        summary.terminal(record, results)
     evidence.write(results, record)
-    report.step_summary(record)
+    summary.step_summary(record)
     return code
 
 
@@ -155,7 +149,7 @@ def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group]
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
         checkpoint=str(checkpoint),
         work=str(work),
-        snapshots=str(suite() / "snapshots" / release),
+        snapshots=str(sources.suite() / "snapshots" / release),
         variables=build.environment if build else {},
         repair=_repair(build),
     )
@@ -177,7 +171,7 @@ def _repair(build: Build | None) -> dict[str, Any]:
 
 def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int:
     """Run pytest in a process of its own: a crash there still leaves a record here."""
-    folder = suite() / "cases"
+    folder = sources.suite() / "cases"
     lifeline, ours = os.pipe()
     command = [
         *(

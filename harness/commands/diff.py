@@ -20,10 +20,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import check, diff, releases, wheels
+    from harness import diff, releases, sources, wheels
 
     before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
-    snapshots = check.suite() / "snapshots"
+    snapshots = sources.suite() / "snapshots"
     recorded = diff.recorded(snapshots / options.before, snapshots / options.after)
     changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
     if options.json:
