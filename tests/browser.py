@@ -58,12 +58,15 @@ class Tab:
     def value(self, expression: str) -> Any:
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
-    def look(self, *, width: int, scheme: str, picture: Path) -> None:
-        """Show the page at a width and in a colour scheme, and take a picture of all of it."""
+    def look(self, *, width: int, scheme: str) -> None:
+        """Show the page at a width, in pixels, and in a colour scheme."""
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=True)
+
+    def picture(self, path: Path) -> None:
+        """All of the page as a PNG."""
         taken = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
-        picture.write_bytes(base64.b64decode(taken["data"]))
+        path.write_bytes(base64.b64decode(taken["data"]))
 
     def _wait(self, wanted: Any) -> dict[str, Any]:
         deadline = time.monotonic() + ANSWER_SECONDS

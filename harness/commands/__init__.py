@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, diff, environment, probe, releases, report
+from . import check, check_all, diff, environment, probe, releases, report
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Command] = {
     "environment": environment,
     "probe": probe,
     "check": check,
+    "check-all": check_all,
     "diff": diff,
     "report": report,
 }
