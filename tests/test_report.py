@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import records
+from conftest import TESTS
 from records import HOSTILE, SOUND
 
 from harness import cli, releases
@@ -250,6 +251,21 @@ def test_expected_releases_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main(["report", str(tmp_path), "--expect", "0.16.1"]) == 2
 
 
+def test_a_report_says_when_its_runs_were_started(tmp_path: Path) -> None:
+    early = records.write(tmp_path, "0.16.0", SOUND, started="2026-11-28T09:00:00+00:00")
+    late = records.write(tmp_path, "0.15.1", SOUND, started="2026-11-29T09:00:00+00:00")
+    assert gather.gather([late, early]).when == "2026-11-28T09:00:00+00:00 to 2026-11-29T09:00:00+00:00"
+    assert gather.gather([early]).when == "2026-11-28T09:00:00+00:00"
+    assert gather.gather([], [releases.find("0.16.0").build("cpu")]).when == ""
+
+
+def test_the_committed_table_has_a_row_for_every_pinned_cpu_release() -> None:
+    lines = (TESTS.parent / "docs" / "conformance.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("|")[1].strip() for line in lines if re.match(r"\| \d+\.\d+\.\d+ cpu \|", line)]
+    pinned = [f"{release.version} cpu" for release in releases.with_build("cpu")]
+    assert rows == pinned, "harness report results --expect all --markdown docs/conformance.md"
+
+
 def test_a_file_can_be_given(tmp_path: Path) -> None:
     path = records.write(tmp_path, "0.16.0", SOUND).rename(tmp_path / "mine.json")
     assert cli.main(["report", str(path)]) == 0
@@ -316,4 +332,4 @@ def test_nothing_in_a_code_block_ends_it(text: str) -> None:
 
 
 def test_cell_is_one_line_of_text() -> None:
-    assert cell("a\n|b| <i> [x](y) `c` *d* e_f") == r"a \|b\| \<i\> \[x\](y) \`c\` \*d\* e_f"
+    assert cell("a\n|b| <i> [x](y) `c` *d* e_f") == r"a \|b\| \<i> \[x\](y) \`c\` \*d\* e_f"

@@ -96,6 +96,12 @@ class Table:
         return {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]}
 
     @property
+    def when(self) -> str:
+        """When its runs were started; empty if there are none."""
+        started = sorted(row.record.started for row in self.rows if row.record)
+        return " to ".join(dict.fromkeys([started[0], started[-1]])) if started else ""
+
+    @property
     def conforms(self) -> bool:
         return all(row.verdict == "conforms" for row in self.rows)
 

@@ -25,7 +25,8 @@ def markdown(table: Table, steps: list[Step]) -> str:
     """The whole report. One line a release, one column a case group."""
     groups = [group for group, _clients in table.columns]
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in table.counts.items())
-    lines = ["# Conformance", "", f"{len(table.rows)} runs: {verdicts}.", ""]
+    when = f" Started {cell(table.when)}." if table.when else ""
+    lines = ["# Conformance", "", f"`harness report` on {len(table.rows)} runs: {verdicts}.{when}", ""]
     lines += [f"| release | verdict | {' | '.join(map(cell, groups))} |", f"|{' --- |' * (len(groups) + 2)}"]
     for row in table.rows:
         verdict = row.verdict if row.verdict == "conforms" else f"**{row.verdict}**"

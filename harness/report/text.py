@@ -23,4 +23,4 @@ def fenced(text: str) -> list[str]:
 def cell(text: str) -> str:
     """The text as a Markdown table cell, or within a line: neither a column nor a tag begins in it."""
     line = " ".join(legible(text).split())
-    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", line)
+    return re.sub(r"([\\`*\[\]<|])", r"\\\1", line)
