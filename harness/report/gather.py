@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from packaging.version import InvalidVersion, Version
 
-from harness import evidence
+from harness import evidence, sources
 from harness.errors import UsageError
 from harness.evidence import BROKEN
 
@@ -171,6 +171,8 @@ def _row(path: Path) -> Row:
     notes = [] if whole else [f"limited to the engines {', '.join(settings['groups'])}"]
     if verdict == "incomplete":
         notes.append("the run was cut short" if record.interrupted else "no case passed")
+    if record.suite != sources.digest(sources.suite(), release):
+        notes.append("of another state of the suite than this one")
     if keyword:
         notes.append(f"limited to the cases that match {keyword!r}")
         # Whatever passed, the suite did not.
