@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,4 @@ def _as_dict(table: Table, changed: list[Step]) -> dict[str, Any]:
         }
         for row in table.rows
     ]
-    from dataclasses import asdict
-
     return {"conforms": table.conforms, "runs": rows, "steps": [asdict(step) for step in changed]}
