@@ -24,11 +24,12 @@ from . import (
     processes,
     prompts,
     releases,
-    report,
     settings,
+    sources,
 )
 from .errors import HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
+from .report import summary
 from .run import Run
 from .work import work_folder
 
@@ -61,15 +62,6 @@ class Options:
     as_json: bool
 
 
-def suite() -> Path:
-    """The folder that holds ``cases`` and ``snapshots``: the project's, or the installed copy."""
-    package = Path(__file__).resolve().parent
-    for folder in (package.parent, package / "suite"):
-        if (folder / "cases" / "pytest.toml").exists():
-            return folder
-    raise UsageError(f"the cases are missing beside {package}: install the project again")
-
-
 def check(options: Options) -> int:
     """Run the suite.
 
@@ -90,9 +82,9 @@ def check(options: Options) -> int:
     if options.as_json:
         print(json.dumps(record.as_dict(), indent=1))
     else:
-        report.terminal(record, results)
+        summary.terminal(record, results)
     evidence.write(results, record)
-    report.step_summary(record)
+    summary.step_summary(record)
     return code
 
 
@@ -124,7 +116,9 @@ def conduct(
             "device": options.device,
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
+            "whole": not (options.clients or options.tensor_parallel_sizes or options.keyword or options.model_kind),
         },
+        suite=sources.digest(sources.suite(), facts["release"] or facts["version"]),
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
     with work_folder(results.parent / "logs") as work:
@@ -186,7 +180,7 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
         checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
         work=str(work),
-        snapshots=str(suite() / "snapshots" / release),
+        snapshots=str(sources.suite() / "snapshots" / release),
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
@@ -209,7 +203,7 @@ def _repair(build: Build | None) -> dict[str, Any]:
 
 def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int:
     """Run pytest in a process of its own: a crash there still leaves a record here."""
-    folder = suite() / "cases"
+    folder = sources.suite() / "cases"
     lifeline, ours = os.pipe()
     command = [
         *(

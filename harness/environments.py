@@ -113,7 +113,7 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
             f"{build.requirement} needs glibc {build.glibc}, and this machine has {here or 'another C library'}. "
             f"Run it on a newer system (Debian 13, Ubuntu 24.04), or use a neighbouring release."
         )
-    path = root() / (name or (build.release if build.device == "cpu" else f"{build.release}-{build.device}"))
+    path = root() / (name or _name(build))
     wanted = fingerprint(build, requirements)
     start = time.monotonic()
     with _locked(path):
@@ -122,6 +122,35 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
         _make(build, path, requirements)
         (path / MARKER).write_text(json.dumps({"fingerprint": wanted}), encoding="utf-8")
     return Environment(build=build, path=path, created=True, seconds=time.monotonic() - start)
+
+
+def existing(build: Build) -> Environment | None:
+    """The environment of a build if it is there and would be reused."""
+    path = root() / _name(build)
+    if _made_from(path) != fingerprint(build, ()):
+        return None
+    return Environment(build=build, path=path, created=False, seconds=0.0)
+
+
+def remove(build: Build) -> None:
+    """Remove the environment of a build, if there is one. What uv's cache holds of it stays: see `clear_cache`.
+
+    Raises:
+        EnvironmentUnusableError: it cannot be removed.
+    """
+    path = root() / _name(build)
+    with _locked(path):
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def clear_cache() -> None:
+    """Drop the wheels that uv unpacked: environments share their files with it, so that removing one frees little."""
+    subprocess.run([uv(), "cache", "prune", "--quiet", "--ci"], env=child_variables(), check=False)
+
+
+def _name(build: Build) -> str:
+    return build.release if build.device == "cpu" else f"{build.release}-{build.device}"
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ import os
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from .errors import UsageError
+from .findings import Finding
 
 SCHEMA = 1
 
@@ -46,12 +47,13 @@ class EngineResult:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """Everything a gate needs to know about a run."""
+    """Everything a gate needs to know about a run; ``suite`` is the digest of the cases and of the harness."""
 
     harness: str
     environment: dict[str, Any]
     settings: dict[str, Any]
     started: str
+    suite: str = ""
     seconds: float = 0.0
     interrupted: bool = False
     engines: list[EngineResult] = field(default_factory=list)
@@ -145,3 +147,27 @@ def read(path: Path) -> dict[str, Any]:
     if body.get("digest") != digest(body):
         raise UsageError(f"{path} was changed after it was written: its digest is not of its content.")
     return body
+
+
+def load(path: Path) -> Evidence:
+    """A record as `Evidence`.
+
+    Raises:
+        UsageError: as `read`; or its parts, or its verdict and its cases, do not fit together.
+    """
+    body = read(path)
+    plain = {key: value for key, value in body.items() if key not in {"schema", "verdict", "digest"}}
+    try:
+        plain["engines"] = [EngineResult(**engine) for engine in body["engines"]]
+        plain["cases"] = [CaseResult(**case) for case in body["cases"]]
+        record = Evidence(**plain)
+        for case in record.cases:
+            if case.finding is not None:
+                Finding(**case.finding)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path} lacks a part or has one too many: {error}. Run `harness check` again.") from error
+    unknown = {case.outcome for case in record.cases} - set(get_args(Outcome))
+    if unknown or record.verdict != body.get("verdict"):
+        said = f"there is no outcome {', '.join(sorted(unknown))}" if unknown else f"its cases say {record.verdict}"
+        raise UsageError(f"{path} says {body.get('verdict')}, but {said}. Run `harness check` again.")
+    return record

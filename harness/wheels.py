@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -36,13 +35,44 @@ def surface_of(release: Release) -> Surface:
         EnvironmentUnusableError: the wheel cannot be had.
         UsageError: the cache cannot be written.
     """
-    build = release.builds.get("cpu") or release.builds["cuda"]
-    path = cache() / "surfaces" / f"{build.distribution}-{build.version}-{_reader()}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # Missing or torn: read again.
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        lists = ("parameters", "also")
+    build = _build(release)
+    stored = _stored(build)
+    return stored if stored is not None else _store(build, _installed(build) or _from_wheel(build))
+
+
+def surface_at_hand(release: Release) -> Surface | None:
+    """The surface of a pinned release if it can be had without a network: from the cache, or from its environment.
+
+    Raises:
+        UsageError: the cache cannot be written.
+    """
+    build = _build(release)
+    stored = _stored(build)
+    if stored is not None:
+        return stored
+    found = _installed(build)
+    return None if found is None else _store(build, found)
+
+
+def _build(release: Release) -> Build:
+    return release.builds.get("cpu") or release.builds["cuda"]
+
+
+def _file(build: Build) -> Path:
+    return cache() / "surfaces" / f"{build.distribution}-{build.version}-{_reader()}.json"
+
+
+def _stored(build: Build) -> Surface | None:
+    lists = ("parameters", "also")
+    try:
+        rows = json.loads(_file(build).read_text(encoding="utf-8"))
         return {row["name"]: Entry(**row | {key: tuple(row[key]) for key in lists}) for row in rows}
-    found = _installed(build) or _from_wheel(build)
+    except (OSError, ValueError, TypeError, KeyError):  # Missing or torn: read again.
+        return None
+
+
+def _store(build: Build, found: Surface) -> Surface:
+    path = _file(build)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")

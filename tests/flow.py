@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import check, cli, clients, evidence, identity, settings
+from harness import check, cli, clients, evidence, identity, settings, sources
 from harness.run import Run
 from harness.settings import CORE, MP, MP_TP2, UNI, Group
 
@@ -65,7 +65,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: check.Options, chose
         layers=(4, 0, 2),
         checkpoints={"deepseek-v2": str(work)},
         work=str(work),
-        snapshots=str(check.suite() / "snapshots" / RELEASE),
+        snapshots=str(sources.suite() / "snapshots" / RELEASE),
         variables={},
         repair={},
         block_size=32,
@@ -79,7 +79,7 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     load = clients.load
     monkeypatch.setattr(clients, "load", lambda name: load(name if ":" in name else "toys:SOUND"))
     monkeypatch.setattr(identity, "environment", lambda: FACTS)
-    monkeypatch.setattr(check, "suite", lambda: suite)
+    monkeypatch.setattr(sources, "suite", lambda: suite)
     monkeypatch.setattr(check, "prepare", _prepare)
     monkeypatch.setattr(check, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
     monkeypatch.setattr(settings, "plan", lambda _clients, _sizes, _kind: list(chosen))

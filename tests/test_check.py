@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def test_suite_is_the_projects() -> None:
-    assert check.suite() == TESTS.parent
-
-
 # The work folder.
 
 
@@ -78,6 +74,7 @@ def test_conforming_exits_0_with_evidence_of_what_ran(passed: tuple[Path, int, d
         "device": "cpu",
         "groups": ["toys:SOUND-mp-tp2"],
         "keyword": "test_a",
+        "whole": False,
     }
     assert record["environment"] == flow.FACTS
     assert record["seconds"] > 0

@@ -195,3 +195,37 @@ def test_conforms_only_if_something_passed_and_all_ran(outcomes: list[Outcome], 
 
 def test_counts() -> None:
     assert _record(("passed", "failed", "passed")).counts() == {"passed": 2, "failed": 1}
+
+
+def test_loaded_record_is_the_written_one(tmp_path: Path) -> None:
+    path = tmp_path / "evidence.json"
+    record = _record(("passed", "known-fault", "not-applicable"))
+    evidence.write(path, record)
+    assert evidence.load(path) == record
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cases": None}, "lacks a part"),
+        ({"engines": [{}]}, "lacks a part"),
+        ({"settings": ...}, "lacks a part"),
+        ({"more": 1}, "lacks a part or has one too many"),
+        ({"verdict": "findings"}, "says findings, but its cases say conforms"),
+        ({"verdict": ...}, "says None, but its cases say conforms"),
+        ({"interrupted": True}, "says conforms, but its cases say incomplete"),
+        ({"cases": [{"id": "test_x.py::a", "outcome": "fine", "seconds": 1}]}, "there is no outcome fine"),
+        (
+            {"cases": [{"id": "test_x.py::a", "outcome": "failed", "seconds": 1, "finding": {}}]},
+            "lacks a part",
+        ),
+    ],
+)
+def test_record_whose_parts_do_not_fit_is_not_loaded(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = tmp_path / "evidence.json"
+    evidence.write(path, _record())
+    body = {**json.loads(path.read_text(encoding="utf-8")), **change}
+    body = {key: value for key, value in body.items() if value is not ...}
+    path.write_text(json.dumps({**body, "digest": evidence.digest(body)}), encoding="utf-8")
+    with pytest.raises(UsageError, match=said):
+        evidence.load(path)

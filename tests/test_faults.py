@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from conftest import TESTS
 
-from harness import check, clients
+from harness import clients, sources
 from harness.cli import main
 from harness.evidence import CaseResult, Outcome
 from harness.faults import catalogue, running
@@ -182,4 +182,4 @@ def test_recording_is_small_and_of_a_pinned_release() -> None:
     from harness.faults import recording
 
     assert recording.FILE.stat().st_size < 500_000
-    assert (check.suite() / "snapshots" / recording.read().facts["release"]).is_dir()
+    assert (sources.suite() / "snapshots" / recording.read().facts["release"]).is_dir()

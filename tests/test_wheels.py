@@ -80,3 +80,15 @@ def test_a_torn_cache_is_read_again(release: releases.Release, tmp_path: Path) -
     for torn in ('[{"name": "Request', "[1]", '[{"name": "x"}]', ""):
         kept.write_text(torn, encoding="utf-8")
         assert wheels.surface_of(release) == whole, torn
+
+
+def test_what_is_at_hand_is_kept_and_nothing_is_fetched(
+    release: releases.Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheels, "_from_wheel", lambda build: pytest.fail(f"fetched {build.version}"))
+    assert wheels.surface_at_hand(releases.find("0.15.1")) is None
+    found = wheels.surface_at_hand(release)
+    assert found is not None
+    assert "Request.__init__" in found, found
+    monkeypatch.setattr(wheels, "_installed", lambda _build: pytest.fail("read again"))
+    assert wheels.surface_at_hand(release) == found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, diff, environment, faults, predict, probe, releases, surface
+from . import check, check_all, diff, environment, faults, predict, probe, releases, report, surface
 
 if TYPE_CHECKING:
     import argparse
@@ -29,8 +29,10 @@ COMMANDS: dict[str, Command] = {
     "environment": environment,
     "probe": probe,
     "check": check,
+    "check-all": check_all,
     "faults": faults,
     "surface": surface,
     "diff": diff,
     "predict": predict,
+    "report": report,
 }

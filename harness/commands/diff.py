@@ -20,10 +20,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import check, diff, releases, wheels
+    from harness import diff, releases, sources, wheels
 
     before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
-    old, new = (diff.snapshots(check.suite() / "snapshots" / version) for version in (options.before, options.after))
+    folder = sources.suite() / "snapshots"
+    old, new = (diff.snapshots(folder / version) for version in (options.before, options.after))
     recorded = diff.recorded(old, new)
     changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
     unrecorded = [version for version, held in ((options.before, old), (options.after, new)) if not held]

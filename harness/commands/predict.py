@@ -23,11 +23,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import check, diff, predict, releases, uses, wheels
+    from harness import diff, predict, releases, sources, uses, wheels
 
     clients = uses.find(options.client)
     chosen = releases.matching(options.releases)
-    folder = check.suite() / "snapshots"
+    folder = sources.suite() / "snapshots"
     found = {
         client.name: {
             release.version: predict.breaks(

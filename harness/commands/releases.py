@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _recorded_generation(version: str) -> str:
     """From the release's snapshots; empty if it has none."""
-    from harness import check
+    from harness import sources
 
-    path = check.suite() / "snapshots" / version / "test_capabilities.json"
+    path = sources.suite() / "snapshots" / version / "test_capabilities.json"
     if not path.exists():
         return ""
     recorded: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["test_capabilities"]

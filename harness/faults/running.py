@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from harness import check, identity
+from harness import check, identity, sources
 from harness.run import Run
 from harness.settings import BLOCK_SIZE, MP_TP2, Group
 
@@ -52,7 +52,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
             layers=kept.layers,
             checkpoints={"deepseek-v2": str(folder)},
             work=str(work),
-            snapshots=str(check.suite() / "snapshots" / kept.facts["release"]),
+            snapshots=str(sources.suite() / "snapshots" / kept.facts["release"]),
             variables={},
             repair={},
             block_size=BLOCK_SIZE,

@@ -1,4 +1,4 @@
-"""Evidence as people read it: a terminal summary, and a step summary for GitHub."""
+"""One run as people read it: a terminal summary, and a step summary for GitHub."""
 
 from __future__ import annotations
 
@@ -7,29 +7,25 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .evidence import BROKEN
-from .findings import Finding
+from harness.evidence import BROKEN
+from harness.findings import Finding
+
+from .gather import OUTCOMES, group_of, sentence
+from .text import fenced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .evidence import CaseResult, Evidence
-
-_COLUMNS = ("passed", "failed", "error", "skipped", "known-fault", "not-applicable")
-
-
-def _group(case: CaseResult) -> str:
-    """``test_reply.py::test_x[executor-mp-tp2-...]`` belongs to the case file ``reply``."""
-    return case.id.partition("::")[0].removeprefix("test_").removesuffix(".py")
+    from harness.evidence import CaseResult, Evidence
 
 
 def table(cases: Iterable[CaseResult]) -> list[list[str]]:
     """A row a case file, a column an outcome that occurs; the first row is the heading."""
     counted: dict[str, dict[str, int]] = {}
     for case in cases:
-        row = counted.setdefault(_group(case), {})
+        row = counted.setdefault(group_of(case.id), {})
         row[case.outcome] = row.get(case.outcome, 0) + 1
-    columns = [column for column in _COLUMNS if any(column in row for row in counted.values())]
+    columns = [column for column in OUTCOMES if any(column in row for row in counted.values())]
     return [
         ["cases", *columns],
         *([name, *(str(row.get(column, "")) for column in columns)] for name, row in sorted(counted.items())),
@@ -79,12 +75,7 @@ def terminal(record: Evidence, path: Path) -> None:
     )
     print(f"\nengines: {boots or 'none came up'}")
     print(f"evidence: {path}")
-    print(f"{record.verdict}: {_sentence(record)} in {record.seconds:.0f} s")
-
-
-def _sentence(record: Evidence) -> str:
-    counts = record.counts()
-    return ", ".join(f"{counts[name]} {name}" for name in _COLUMNS if name in counts) or "no case ran"
+    print(f"{record.verdict}: {sentence(record.counts())} in {record.seconds:.0f} s")
 
 
 def step_summary(record: Evidence) -> None:
@@ -101,7 +92,7 @@ def markdown(record: Evidence) -> str:
     lines = [
         f"## vLLM {facts['version']} ({facts['distribution']}, {record.settings['device']}): {record.verdict}",
         "",
-        f"{_sentence(record)} in {record.seconds:.0f} s. Generation: {facts['generation']}.",
+        f"{sentence(record.counts())} in {record.seconds:.0f} s. Generation: {facts['generation']}.",
         "",
     ]
     heading, *rows = table(record.cases)
@@ -109,5 +100,5 @@ def markdown(record: Evidence) -> str:
     lines += [f"| {' | '.join(row)} |" for row in rows]
     for finding, ids in findings(record.cases):
         lines += ["", f"### {ids[0]}", *([f"and {len(ids) - 1} more", ""] if len(ids) > 1 else [])]
-        lines += ["```", finding.explain(), "```"]
+        lines += fenced(finding.explain())
     return "\n".join(lines) + "\n"

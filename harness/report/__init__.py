@@ -1,0 +1,1 @@
+"""Evidence as people and other programs read it: the summary of one run, and a report of many."""

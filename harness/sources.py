@@ -1,0 +1,37 @@
+"""The suite's own files: where they are, and a digest that says whether they are the same."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from .errors import UsageError
+
+_PACKAGE = Path(__file__).resolve().parent
+_CODE = (".py", ".toml")
+
+
+def suite() -> Path:
+    """The folder that holds ``cases`` and ``snapshots``: the project's, or the installed copy."""
+    for folder in (_PACKAGE.parent, _PACKAGE / "suite"):
+        if (folder / "cases" / "pytest.toml").exists():
+            return folder
+    raise UsageError(f"the cases are missing beside {_PACKAGE}: install the project again")
+
+
+def digest(folder: Path, release: str) -> str:
+    """SHA-256 over what decides a run's outcome: the harness, the cases, and the snapshots of one release.
+
+    Args:
+        folder: what `suite()` says.
+        release: whose snapshots belong to it; there may be none.
+    """
+    # An installed suite lies inside the package, and must not count twice.
+    package = {path.relative_to(_PACKAGE): path for path in _PACKAGE.rglob("*") if path.suffix in _CODE}
+    named = {name: path for name, path in package.items() if name.parts[0] != "suite"}
+    beside = [*(folder / "cases").rglob("*"), *(folder / "snapshots" / release).glob("*.json")]
+    named |= {path.relative_to(folder): path for path in beside if path.suffix in (*_CODE, ".json")}
+    total = hashlib.sha256()
+    for name in sorted(named):
+        total.update(f"{name.as_posix()} {hashlib.sha256(named[name].read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
