@@ -91,12 +91,20 @@ def fingerprint(build: Build, requirements: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+def folder_name(build: Build, requirements: Sequence[str]) -> str:
+    """The release's version; what holds more than the release stands apart, so that neither is made over."""
+    name = build.release if build.device == "cpu" else f"{build.release}-{build.device}"
+    if requirements:
+        name += f"-with-{hashlib.sha256(json.dumps(sorted(requirements)).encode()).hexdigest()[:8]}"
+    return name
+
+
 def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str] = ()) -> Environment:
     """The environment of a build, made now if it is missing or out of date.
 
     Args:
         build: what to install.
-        name: the folder below `root()`; the release's version if not given.
+        name: the folder below `root()`; `folder_name` if not given.
         requirements: further requirements, resolved together with vLLM.
 
     Raises:
@@ -113,7 +121,7 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
             f"{build.requirement} needs glibc {build.glibc}, and this machine has {here or 'another C library'}. "
             f"Run it on a newer system (Debian 13, Ubuntu 24.04), or use a neighbouring release."
         )
-    path = root() / (name or (build.release if build.device == "cpu" else f"{build.release}-{build.device}"))
+    path = root() / (name or folder_name(build, requirements))
     wanted = fingerprint(build, requirements)
     start = time.monotonic()
     with _locked(path):
