@@ -48,6 +48,7 @@ class Options:
     update_snapshots: bool
     jobs: int | None
     as_json: bool
+    snapshots_of: str | None = None
 
 
 def suite() -> Path:
@@ -83,6 +84,8 @@ def check(options: Options) -> int:
             "device": options.device,
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
+            # Held to what another release did, a run says nothing about this one's conformance.
+            **({"snapshots_of": options.snapshots_of} if options.snapshots_of else {}),
         },
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
@@ -155,13 +158,18 @@ def _prepare(work: Path, release: str, options: Options, groups: Sequence[Group]
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
         checkpoint=str(checkpoint),
         work=str(work),
-        snapshots=str(suite() / "snapshots" / release),
+        snapshots=_held_to(release, options),
         variables=build.environment if build else {},
         repair=_repair(build),
     )
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
+
+
+def _held_to(release: str, options: Options) -> str:
+    """The folder of the snapshots that this vLLM is compared with."""
+    return str(suite() / "snapshots" / (options.snapshots_of or release))
 
 
 def _repair(build: Build | None) -> dict[str, Any]:
@@ -203,7 +211,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.clients or options.tensor_parallel_sizes:
+    if options.clients or options.tensor_parallel_sizes or options.snapshots_of:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
 

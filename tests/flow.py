@@ -65,7 +65,7 @@ def _prepare(work: Path, release: str, options: check.Options, chosen: Sequence[
         layers=(4, 0, 2),
         checkpoint=str(work),
         work=str(work),
-        snapshots=str(check.suite() / "snapshots" / release),
+        snapshots=check._held_to(release, options),
         variables={},
         repair={},
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, diff, environment, probe, releases
+from . import bisect, check, diff, each, environment, probe, releases
 
 if TYPE_CHECKING:
     import argparse
@@ -30,4 +30,6 @@ COMMANDS: dict[str, Command] = {
     "probe": probe,
     "check": check,
     "diff": diff,
+    "bisect": bisect,
+    "each": each,
 }

@@ -22,10 +22,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from harness import check, diff, releases, wheels
 
-    before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
-    snapshots = check.suite() / "snapshots"
-    recorded = diff.recorded(snapshots / options.before, snapshots / options.after)
-    changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
+    before, after = (wheels.any_build(releases.find(version)) for version in (options.before, options.after))
+    changes = wheels.changes(before, after, check.suite() / "snapshots")
     if options.json:
         print(json.dumps([change.as_dict() for change in changes], indent=1))
     elif options.markdown:
