@@ -60,6 +60,7 @@ class Options:
     update_snapshots: bool
     jobs: int | None
     as_json: bool
+    snapshots_of: str | None = None
 
 
 def check(options: Options) -> int:
@@ -116,7 +117,15 @@ def conduct(
             "device": options.device,
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
-            "whole": not (options.clients or options.tensor_parallel_sizes or options.keyword or options.model_kind),
+            "whole": not (
+                options.clients
+                or options.tensor_parallel_sizes
+                or options.keyword
+                or options.model_kind
+                or options.snapshots_of
+            ),
+            # Held to what another release did, a run says nothing about this one's conformance.
+            **({"snapshots_of": options.snapshots_of} if options.snapshots_of else {}),
         },
         suite=sources.digest(sources.suite(), facts["release"] or facts["version"]),
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -180,7 +189,7 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
         checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
         work=str(work),
-        snapshots=str(sources.suite() / "snapshots" / release),
+        snapshots=_held_to(release, options),
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
@@ -188,6 +197,11 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts.sets(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
+
+
+def _held_to(release: str, options: Options) -> str:
+    """The folder of the snapshots that this vLLM is compared with."""
+    return str(sources.suite() / "snapshots" / (options.snapshots_of or release))
 
 
 def _repair(build: Build | None) -> dict[str, Any]:
@@ -229,7 +243,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.clients or options.tensor_parallel_sizes:
+    if options.clients or options.tensor_parallel_sizes or options.snapshots_of:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
 

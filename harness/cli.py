@@ -21,7 +21,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="harness",
         description="Tells whether code that captures hidden states through vLLM works on the vLLM at hand.",
-        epilog="exit codes: 0 conforms; 1 findings; 2 usage; 3 the gate refused; 4 no usable vLLM; 5 internal error",
+        epilog="exit codes: 0 conforms; 1 findings; 2 usage; 3 the gate refused; 4 no usable vLLM; 5 internal error; "
+        "125 an end of a bisection cannot be tested",
     )
     parser.add_argument("--version", action="version", version=f"harness {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

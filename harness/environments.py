@@ -91,12 +91,20 @@ def fingerprint(build: Build, requirements: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+def folder_name(build: Build, requirements: Sequence[str]) -> str:
+    """The release's version; what holds more than the release stands apart, so that neither is made over."""
+    name = build.release if build.device == "cpu" else f"{build.release}-{build.device}"
+    if requirements:
+        name += f"-with-{hashlib.sha256(json.dumps(sorted(requirements)).encode()).hexdigest()[:8]}"
+    return name
+
+
 def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str] = ()) -> Environment:
     """The environment of a build, made now if it is missing or out of date.
 
     Args:
         build: what to install.
-        name: the folder below `root()`; the release's version if not given.
+        name: the folder below `root()`; `folder_name` if not given.
         requirements: further requirements, resolved together with vLLM.
 
     Raises:
@@ -113,7 +121,7 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
             f"{build.requirement} needs glibc {build.glibc}, and this machine has {here or 'another C library'}. "
             f"Run it on a newer system (Debian 13, Ubuntu 24.04), or use a neighbouring release."
         )
-    path = root() / (name or _name(build))
+    path = root() / (name or folder_name(build, requirements))
     wanted = fingerprint(build, requirements)
     start = time.monotonic()
     with _locked(path):
@@ -126,7 +134,7 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
 
 def existing(build: Build) -> Environment | None:
     """The environment of a build if it is there and would be reused."""
-    path = root() / _name(build)
+    path = root() / folder_name(build, ())
     if _made_from(path) != fingerprint(build, ()):
         return None
     return Environment(build=build, path=path, created=False, seconds=0.0)
@@ -138,7 +146,7 @@ def remove(build: Build) -> None:
     Raises:
         EnvironmentUnusableError: it cannot be removed.
     """
-    path = root() / _name(build)
+    path = root() / folder_name(build, ())
     with _locked(path):
         if path.exists():
             shutil.rmtree(path)
@@ -147,10 +155,6 @@ def remove(build: Build) -> None:
 def clear_cache() -> None:
     """Drop the wheels that uv unpacked: environments share their files with it, so that removing one frees little."""
     subprocess.run([uv(), "cache", "prune", "--quiet", "--ci"], env=child_variables(), check=False)
-
-
-def _name(build: Build) -> str:
-    return build.release if build.device == "cpu" else f"{build.release}-{build.device}"
 
 
 @contextlib.contextmanager

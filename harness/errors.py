@@ -32,6 +32,12 @@ class EnvironmentUnusableError(HarnessError):
     exit_code = 4
 
 
+class CannotTestError(HarnessError):
+    """An end of a bisection cannot be tested."""
+
+    exit_code = 125
+
+
 class CaptureError(HarnessError):
     """Base of what a client raises; a case that meets one turns it into a finding."""
 

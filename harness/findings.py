@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 
 
@@ -50,6 +51,19 @@ def expect(condition: bool, *, expected: str, got: str, cause: str, advice: str)
     """
     if not condition:
         raise BrokenPromiseError(Finding(expected=expected, got=got, cause=cause, advice=advice))
+
+
+# What differs from run to run and from machine to machine: folders, addresses, numbers.
+_INCIDENTAL = re.compile(r"(?:/[^\s/'\"]+)+/|0x[0-9a-fA-F]+|\d+")
+
+
+def alike(one: Finding, other: Finding) -> bool:
+    """Whether two findings are the same failure, seen twice: the same words, whatever the numbers and folders."""
+    return _words(one) == _words(other)
+
+
+def _words(finding: Finding) -> tuple[str, ...]:
+    return tuple(_INCIDENTAL.sub("#", text) for text in (finding.expected, finding.got))
 
 
 def _indent(text: str) -> str:

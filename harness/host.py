@@ -13,7 +13,6 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -76,12 +75,6 @@ class Host:
             engine.close()
 
 
-def _follow_parent(lifeline: int) -> None:
-    os.read(lifeline, 1)  # Nothing is ever written: this returns when the other end closes.
-    processes.end_session(os.getsid(0), spare=os.getpid(), patience=1.0)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _answer(host: Host, message: tuple[str, tuple[Any, ...], dict[str, Any]]) -> tuple[str, Any]:
     operation, arguments, named = message
     try:
@@ -106,8 +99,7 @@ def main(arguments: list[str]) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     # ^C goes to the parent, which then closes the engine in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    follower = threading.Thread(target=_follow_parent, args=(int(lifeline),), daemon=True)
-    follower.start()
+    follower = processes.follow(int(lifeline))
     # Workers that wait for a call spin (distributed/device_communicators/shm_broadcast.py): not at the cost of
     # who makes the calls.
     os.nice(NICENESS)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,6 +102,19 @@ def end_session(session: int, *, spare: int | None = None, patience: float = 5.0
     for path in mapped:
         Path(path).unlink(missing_ok=True)
     return killed
+
+
+def follow(lifeline: int) -> threading.Thread:
+    """Take this session down as soon as the other end of a pipe, to which nothing is written, closes."""
+
+    def wait() -> None:
+        os.read(lifeline, 1)
+        end_session(os.getsid(0), spare=os.getpid(), patience=1.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:

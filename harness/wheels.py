@@ -11,12 +11,14 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urldefrag
 
-from . import environments, surface, watched
+from . import diff, environments, surface, watched, web
 from .entries import Entry
 from .errors import EnvironmentUnusableError, UsageError
 
 if TYPE_CHECKING:
+    from .diff import Change
     from .releases import Build, Release
     from .surface import Surface
 
@@ -28,34 +30,43 @@ def cache() -> Path:
     return Path(given) if given else home / "vllm-capture-conformance"
 
 
-def surface_of(release: Release) -> Surface:
-    """The surface of a pinned release, from its CPU build if it has one: the Python files are the same.
+def any_build(release: Release) -> Build:
+    """The one to read a release's surface from, the CPU's if it has one: the Python files are the same."""
+    return release.builds.get("cpu") or release.builds["cuda"]
+
+
+def changes(before: Build, after: Build, snapshots: Path) -> list[Change]:
+    """What changed between two builds: their surfaces, and what ``snapshots`` holds of them, worst first."""
+    recorded = diff.recorded(*(diff.snapshots(snapshots / build.release) for build in (before, after)))
+    found = [*diff.compare(surface_of(before), surface_of(after)), *recorded]
+    return sorted(found, key=lambda change: diff.KINDS.index(change.kind))
+
+
+def surface_of(build: Build) -> Surface:
+    """The surface of a build.
 
     Raises:
         EnvironmentUnusableError: the wheel cannot be had.
         UsageError: the cache cannot be written.
     """
-    build = _build(release)
     stored = _stored(build)
-    return stored if stored is not None else _store(build, _installed(build) or _from_wheel(build))
+    if stored is not None:
+        return stored
+    found = _installed(build) or (_from_wheel(build) if build.url is None else _from_web(build.url))
+    return _store(build, found)
 
 
-def surface_at_hand(release: Release) -> Surface | None:
-    """The surface of a pinned release if it can be had without a network: from the cache, or from its environment.
+def surface_at_hand(build: Build) -> Surface | None:
+    """The surface of a build if it can be had without a network: from the cache, or from its environment.
 
     Raises:
         UsageError: the cache cannot be written.
     """
-    build = _build(release)
     stored = _stored(build)
     if stored is not None:
         return stored
     found = _installed(build)
     return None if found is None else _store(build, found)
-
-
-def _build(release: Release) -> Build:
-    return release.builds.get("cpu") or release.builds["cuda"]
 
 
 def _file(build: Build) -> Path:
@@ -115,4 +126,16 @@ def _from_wheel(build: Build) -> Surface:
         if done.returncode != 0:
             sys.stderr.write(done.stderr)
             raise EnvironmentUnusableError(environments.explain_failure(build.requirement, done.stderr))
+        return _read(Path(folder) / "vllm")
+
+
+def _from_web(url: str) -> Surface:
+    """From the modules that are looked at, out of a wheel that stays where it is."""
+    print(f"reading {url.rpartition('/')[2].partition('#')[0]}", file=sys.stderr, flush=True)
+    modules = [name.replace(".", "/") for name in watched.modules()]
+    wanted = {f"vllm/{module}{end}" for module in modules for end in (".py", "/__init__.py")}
+    with tempfile.TemporaryDirectory(prefix="harness-wheel-") as folder, web.open_wheel(urldefrag(url).url) as wheel:
+        names = wheel.namelist()
+        metadata = [name for name in names if name.endswith(".dist-info/METADATA")]
+        wheel.extractall(folder, members=[*sorted(wanted & set(names)), *metadata])
         return _read(Path(folder) / "vllm")

@@ -65,7 +65,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: check.Options, chose
         layers=(4, 0, 2),
         checkpoints={"deepseek-v2": str(work)},
         work=str(work),
-        snapshots=str(sources.suite() / "snapshots" / RELEASE),
+        snapshots=check._held_to(RELEASE, options),
         variables={},
         repair={},
         block_size=32,

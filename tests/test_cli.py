@@ -71,6 +71,16 @@ def test_tensor_parallel_size_below_1_exits_2(size: str, capsys: pytest.CaptureF
     assert "must be 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["0.16.1"], "is not pinned"), (["0.16.0", "--update-snapshots"], "another release's")]
+)
+def test_snapshots_of_what_is_not_there_or_to_be_written_exits_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", "--snapshots-of", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_unknown_release_exits_2_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["environment", "0.16.1"]) == 2
     said = capsys.readouterr()

@@ -13,7 +13,7 @@ from harness import cli, wheels
 @pytest.fixture(autouse=True)
 def cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Surfaces come from the snapshots."""
-    monkeypatch.setattr(wheels, "surface_of", lambda release: snapshots_on_disk.surfaces()[release.version])
+    monkeypatch.setattr(wheels, "surface_of", lambda build: snapshots_on_disk.surfaces()[build.release])
 
 
 def test_surface_prints_the_file_that_is_committed(capsys: pytest.CaptureFixture[str]) -> None:

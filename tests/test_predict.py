@@ -279,7 +279,7 @@ def test_every_recorded_name_that_a_client_declares_was_recorded_on_the_release_
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Surfaces come from the snapshots."""
-    monkeypatch.setattr(wheels, "surface_of", lambda release: snapshots_on_disk.surfaces()[release.version])
+    monkeypatch.setattr(wheels, "surface_of", lambda build: snapshots_on_disk.surfaces()[build.release])
 
 
 @pytest.mark.usefixtures("cached")

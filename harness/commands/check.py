@@ -49,6 +49,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--update-snapshots", action="store_true", help="write this release's snapshots instead of comparing"
     )
     parser.add_argument(
+        "--snapshots-of", metavar="RELEASE", help="hold this vLLM to what another release did, as `bisect` does"
+    )
+    parser.add_argument(
         "-n",
         "--jobs",
         type=int,
@@ -59,10 +62,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import check
+    from harness import check, releases
 
     if any(size < 1 for size in options.tensor_parallel_size):
         raise UsageError("--tensor-parallel-size must be 1 or more")
+    if options.snapshots_of is not None:
+        releases.find(options.snapshots_of)
+        if options.update_snapshots:
+            raise UsageError("--update-snapshots would write another release's snapshots: leave out --snapshots-of")
     return check.check(
         check.Options(
             clients=tuple(options.client),
@@ -74,5 +81,6 @@ def run(options: argparse.Namespace) -> int:
             update_snapshots=options.update_snapshots,
             jobs=options.jobs,
             as_json=options.json,
+            snapshots_of=options.snapshots_of,
         )
     )

@@ -22,12 +22,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from harness import diff, releases, sources, wheels
 
-    before, after = (wheels.surface_of(releases.find(version)) for version in (options.before, options.after))
+    before, after = (wheels.any_build(releases.find(version)) for version in (options.before, options.after))
     folder = sources.suite() / "snapshots"
-    old, new = (diff.snapshots(folder / version) for version in (options.before, options.after))
-    recorded = diff.recorded(old, new)
-    changes = sorted([*diff.compare(before, after), *recorded], key=lambda change: diff.KINDS.index(change.kind))
-    unrecorded = [version for version, held in ((options.before, old), (options.after, new)) if not held]
+    changes = wheels.changes(before, after, folder)
+    unrecorded = [version for version in (options.before, options.after) if not diff.snapshots(folder / version)]
     if options.json:
         rows = [change.as_dict() for change in changes]
         named = {"before": options.before, "after": options.after}

@@ -12,6 +12,12 @@ HELP = "make a release's environment, or reuse it, and print its interpreter"
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="a pinned version, as `harness releases` lists them")
+    parser.add_argument(
+        "--builds",
+        default="releases",
+        metavar="SOURCE",
+        help="releases (if not given), nightly, or the address of an index page that lists wheels of vLLM",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--with",
@@ -24,8 +30,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import environments, releases
+    from harness import builds, environments, releases
 
-    build = releases.find(options.release).build(options.device)
+    if options.builds == "releases":
+        build = releases.find(options.release).build(options.device)
+    else:
+        offered = builds.of(options.builds, options.device)
+        build = builds.completed(offered[builds.named(offered, options.release)])
     print(environments.ensure(build, requirements=options.requirements).python)
     return 0

@@ -18,6 +18,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from harness import releases, surface, wheels
 
-    found = wheels.surface_of(releases.find(options.version))
+    found = wheels.surface_of(wheels.any_build(releases.find(options.version)))
     print(json.dumps(surface.snapshot(found), indent=1, ensure_ascii=False))
     return 0

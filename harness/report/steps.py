@@ -135,7 +135,7 @@ def _changes(before: str, after: str, snapshots: Path) -> tuple[list[Change], li
         except UsageError:
             unknown.append(f"the surface: {version} is not pinned")
             continue
-        surface = wheels.surface_at_hand(release)
+        surface = wheels.surface_at_hand(wheels.any_build(release))
         if surface is None:
             unknown.append(
                 f"the surface: {version} is neither in the cache nor installed; "

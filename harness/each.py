@@ -1,0 +1,106 @@
+"""A user's own command in the environment of every chosen release."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from . import environments, within
+from .errors import FINDINGS, OK, EnvironmentUnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from .releases import Build
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the command did on one release; ``status`` is None where it was not started."""
+
+    release: str
+    outcome: Literal["passed", "failed", "timed out", "no environment"]
+    status: int | None
+    seconds: float
+    output: str
+
+
+def each(
+    builds: Sequence[Build],
+    command: Sequence[str],
+    *,
+    requirements: Sequence[str],
+    timeout: float | None,
+    folder: Path,
+    as_json: bool,
+) -> int:
+    """Run the command on one release after the other, whatever it does on the ones before.
+
+    Args:
+        builds: the releases, as they are installed.
+        command: what to run.
+        requirements: what to resolve together with vLLM.
+        timeout: seconds a release; None for as long as it takes.
+        folder: where the outputs go, ``<release>.log`` each.
+        as_json: print the outcomes as JSON; progress goes to stderr.
+
+    Returns:
+        0 if it passed everywhere, 1 if it failed on a release, 4 if all that is wrong is that an environment could
+        not be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes = []
+    for number, build in enumerate(builds, 1):
+        outcome = _on(build, command, requirements, timeout, folder / f"{build.release}.log")
+        outcomes.append(outcome)
+        line = f"[{number}/{len(builds)}] {_line(outcome)}"
+        print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
+    if as_json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    else:
+        _summary(outcomes, folder)
+    seen = {outcome.outcome for outcome in outcomes}
+    if seen & {"failed", "timed out"}:
+        return FINDINGS
+    return EnvironmentUnusableError.exit_code if "no environment" in seen else OK
+
+
+def _on(
+    build: Build, command: Sequence[str], requirements: Sequence[str], timeout: float | None, log: Path
+) -> Outcome:
+    start = time.monotonic()
+    try:
+        environment = environments.ensure(build, requirements=requirements)
+    except EnvironmentUnusableError as error:
+        log.write_text(f"{error}\n", encoding="utf-8")
+        seconds = round(time.monotonic() - start, 1)
+        return Outcome(release=build.release, outcome="no environment", status=None, seconds=seconds, output=str(log))
+    ended = within.run(environment, command, log=log, timeout=timeout)
+    return Outcome(
+        release=build.release,
+        outcome="timed out" if ended.timed_out else "failed" if ended.status else "passed",
+        status=ended.status,
+        seconds=ended.seconds,
+        output=str(log),
+    )
+
+
+def _line(outcome: Outcome) -> str:
+    status = f"exit {outcome.status}" if outcome.status else ""
+    return f"{outcome.release:<9} {outcome.outcome:<15}{status:<9}{outcome.seconds:7.1f} s"
+
+
+def _summary(outcomes: Sequence[Outcome], folder: Path) -> None:
+    """What is to be read: the end of what was said wherever it did not pass."""
+    for outcome in outcomes:
+        if outcome.outcome != "passed":
+            print(f"\n{outcome.release}: {outcome.outcome}; the end of {outcome.output}:")
+            print(textwrap.indent(within.tail(folder / f"{outcome.release}.log"), "  "))
+    names = ("passed", "failed", "timed out", "no environment")
+    counts = [(sum(outcome.outcome == name for outcome in outcomes), name) for name in names]
+    print(f"\n{', '.join(f'{count} {name}' for count, name in counts if count)}; outputs are in {folder}")
