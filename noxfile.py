@@ -9,6 +9,7 @@ itself can make it too, outside nox.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import environments, releases
+from harness import clients, environments, releases
 from harness.errors import HarnessError
 
 nox.needs_version = ">=2026.1"
@@ -34,10 +35,19 @@ INTERRUPT_SECONDS = 90
 WORKFLOWS = (".github/workflows", "docs/how-to/run-in-ci.yml")
 
 
+def _clients(arguments: list[str]) -> list[str]:
+    """The clients that arguments of ``harness check`` name: some need more than vLLM in their environment."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--client", action="append", default=[])
+    named: list[str] = parser.parse_known_args(arguments)[0].client
+    return named
+
+
 def _in_release(session: nox.Session, version: str, command: str) -> None:
     """Run ``harness COMMAND`` with the arguments after ``--`` in a release's environment."""
     try:
-        environment = environments.ensure(releases.find(version).build("cpu"))
+        requirements = clients.requirements(_clients(session.posargs))
+        environment = environments.ensure(releases.find(version).build("cpu"), requirements=requirements)
     except HarnessError as error:
         if version in RELEASES:
             session.error(str(error).rstrip("."))

@@ -137,6 +137,8 @@ def conduct(
             f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}",
         )
         _say(options, f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
+        for client, names in run.repairs.items():
+            _say(options, f"{client} opens with {', '.join(names)}")
         code = _run_cases(run, options, record, results.with_name("junit.xml"))
     return code, record
 
@@ -193,6 +195,7 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
+        repairs=clients.repairs({group.client for group in groups}, options.device),
     )
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts.sets(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
@@ -231,7 +234,8 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         ),
         # Not whatever else is installed beside vLLM.
         *("--disable-plugin-autoload", "-p", "xdist", "-p", "pytest_timeout", "-p", "syrupy"),
-        *("-p", "harness.plugin", "-p", "no:cacheprovider", f"--harness-run={Path(run.work) / 'run.json'}"),
+        *("-p", "harness.plugin", "-p", "harness.walking", "-p", "no:cacheprovider"),
+        f"--harness-run={Path(run.work) / 'run.json'}",
         *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
         *("-q", "--tb=no", "--no-header", "--no-summary"),
     ]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import filelock
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from . import releases
@@ -95,7 +96,9 @@ def folder_name(build: Build, requirements: Sequence[str]) -> str:
     """The release's version; what holds more than the release stands apart, so that neither is made over."""
     name = build.release if build.device == "cpu" else f"{build.release}-{build.device}"
     if requirements:
-        name += f"-with-{hashlib.sha256(json.dumps(sorted(requirements)).encode()).hexdigest()[:8]}"
+        name += "-with-" + "-".join(
+            re.sub(r"[^\w.]+", "-", requirement).strip("-") for requirement in sorted(requirements)
+        )
     return name
 
 
@@ -105,7 +108,8 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
     Args:
         build: what to install.
         name: the folder below `root()`; `folder_name` if not given.
-        requirements: further requirements, resolved together with vLLM.
+        requirements: further requirements, resolved together with vLLM. Their own newest or named versions are
+            taken, whenever they were published; what they depend on is as old as the release.
 
     Raises:
         EnvironmentUnusableError: it could not be made; the message names the package and what to try.
@@ -192,11 +196,12 @@ def _make(build: Build, path: Path, requirements: Sequence[str]) -> None:
     lines[0] = torch
     overrides.write_text("\n".join(lines) + "\n", encoding="utf-8")
     tools = releases.tools()
+    added = [name for requirement in requirements if (name := _name(requirement))]
     _uv(
         build,
         *("pip", "install", "--python", str(path / "bin" / "python"), "--link-mode", "hardlink"),
         *("--overrides", str(overrides), "--exclude-newer", build.cutoff),
-        *(f"--exclude-newer-package={package}={tools.cutoff}" for package in tools.packages),
+        *(f"--exclude-newer-package={package}={tools.cutoff}" for package in (*tools.packages, *added)),
         *flags,
         build.requirement,
         *requirements,
@@ -217,6 +222,14 @@ def _make(build: Build, path: Path, requirements: Sequence[str]) -> None:
             f"{build.requirement} was installed but cannot be imported:\n{tail}\n"
             f"Remove {path} and try again; if it stays, the row in harness/releases.toml needs an override."
         )
+
+
+def _name(requirement: str) -> str | None:
+    """The package that a requirement names; None for a path or an address, which no date applies to."""
+    try:
+        return Requirement(requirement).name
+    except InvalidRequirement:
+        return None
 
 
 def _torch_source(build: Build) -> tuple[str, list[str]]:

@@ -48,6 +48,15 @@ class Host:
         """Open an engine beside the one that is up, and close it: for specs that must be refused."""
         self.client.open(spec).close()
 
+    def rehearse(self, spec: EngineSpec, prompts: list[list[int]]) -> None:
+        """Open an engine beside the one that is up, capture twice, and close it: what cannot be done is raised."""
+        engine = self.client.open(spec)
+        try:
+            for _again in range(2):
+                engine.capture(prompts)
+        finally:
+            engine.close()
+
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the engine."""
         return getattr(self.engine, method)(*arguments, **named)

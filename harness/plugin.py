@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from . import endings, known_faults, settings, snapshots
+from . import clients, endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, ClientError, NotApplicableError
 from .findings import BrokenPromiseError, Finding, expect
@@ -201,6 +201,8 @@ def engine(request: pytest.FixtureRequest, run: Run, pytestconfig: pytest.Config
     try:
         shared.open()
         yield shared
+    except CaptureError as error:
+        raise clients.explained(group.client, shared.spec.repairs, error) from error
     finally:
         left = shared.close()
         pytestconfig.stash[ENGINES].append(

@@ -39,6 +39,8 @@ class Run:
     repair: Mapping[str, Any]
     block_size: int
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    repairs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By client, for those of somebody else's code: what `EngineSpec.repairs` names."""
 
     def spec(self, group: Group) -> EngineSpec:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
@@ -50,6 +52,7 @@ class Run:
             device=self.device,
             dtype=self.dtype,
             **NEEDS[group.model_kind],
+            repairs=tuple(self.repairs.get(group.client, ())),
             **repair,
         )
 
@@ -64,6 +67,11 @@ class Run:
     def reference(self, model_kind: str) -> Path:
         """Where the Hugging Face states of a checkpoint are, or will be."""
         return Path(f"{self.checkpoints[model_kind]}.safetensors")
+
+    @property
+    def walks(self) -> list[Group]:
+        """The groups whose settings the repair cases use: one a repairable client, the cheapest to boot."""
+        return list({group.client: group for group in self.groups if group.client in self.repairs}.values())
 
     @property
     def logs(self) -> Path:

@@ -69,6 +69,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: check.Options, chose
         variables={},
         repair={},
         block_size=32,
+        repairs=clients.repairs({group.client for group in chosen}, options.device),
     )
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps({"batch": PROMPTS}), encoding="utf-8")

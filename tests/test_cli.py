@@ -98,13 +98,14 @@ def test_environment_prints_its_interpreter(
 ) -> None:
     asked: list[object] = []
 
-    def ensure(build: releases.Build, *, requirements: list[str]) -> environments.Environment:
+    def ensure(build: releases.Build, *, requirements: tuple[str, ...]) -> environments.Environment:
         asked.extend([build.requirement, requirements])
         return environments.Environment(build=build, path=tmp_path, created=True, seconds=0.0)
 
     monkeypatch.setattr(environments, "ensure", ensure)
-    assert cli.main(["environment", "0.16.0", "--device", "cuda", "--with", "a==1", "--with", "b"]) == 0
-    assert asked == ["vllm==0.16.0", ["a==1", "b"]]
+    arguments = ["--with", "a==1", "--with", "b", "--client", "speculators-0.3.0", "--client", "llm"]
+    assert cli.main(["environment", "0.16.0", "--device", "cuda", *arguments]) == 0
+    assert asked == ["vllm==0.16.0", ("a==1", "b", "speculators==0.3.0")]
     assert capsys.readouterr().out == f"{tmp_path}/bin/python\n"
 
 

@@ -17,7 +17,13 @@ def test_a_clients_own_name() -> None:
 
 
 def test_ours_are_there_by_name() -> None:
-    assert set(clients.IN_HOUSE) == {"executor", "llm", "extract-hidden-states"}
+    assert set(clients.IN_HOUSE) == {
+        "executor",
+        "llm",
+        "extract-hidden-states",
+        "speculators-0.3.0",
+        "speculators-0.3.0-repaired",
+    }
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,19 @@ def test_module_that_cannot_be_imported_is_the_authors_to_mend(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match="cannot be loaded"):
         clients.load("their_client:CLIENT")
+
+
+def test_requirements_are_those_of_all_clients_once() -> None:
+    assert clients.requirements(["llm", "mine:CLIENT"]) == ()
+    assert clients.requirements(["speculators-0.3.0", "llm", "speculators-0.3.0-repaired"]) == ("speculators==0.3.0",)
+
+
+def test_every_client_with_requirements_is_ours() -> None:
+    assert set(clients.REQUIREMENTS) <= set(clients.IN_HOUSE)
+
+
+def test_clients_open_with_repairs_only_if_they_have_some() -> None:
+    assert clients.repairs(["toys:MENDED", "toys:SOUND"], "cpu") == {"toys:MENDED": ("stand-in", "wheel", "wiring")}
 
 
 def test_empty_module_is_a_wrong_name() -> None:

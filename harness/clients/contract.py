@@ -18,9 +18,11 @@ from harness.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
+
+    from harness.surface import Surface
 
 ExecutorBackend: TypeAlias = Literal["uni", "mp", "ray"]
 
@@ -33,6 +35,7 @@ class EngineSpec:
     ``tokenizer`` has vLLM load the checkpoint's, which a multimodal model asks for also where prompts are token ids.
     ``timeout`` bounds every reply of a worker, in seconds; booting is bounded by whoever opens.
     ``extra_arguments`` are vLLM engine arguments that only one build needs (see `releases.Repair`).
+    ``repairs`` are names of `Repair`, and of stand-ins, that the client applies to somebody else's code.
     """
 
     model: str
@@ -56,6 +59,7 @@ class EngineSpec:
     tokenizer: bool = False
     extension: str = "harness.worker.CaptureExtension"
     extra_arguments: Mapping[str, Any] = field(default_factory=dict)
+    repairs: tuple[str, ...] = ()
     timeout: float = 60.0
 
 
@@ -135,6 +139,39 @@ def input_ids(layers: Sequence[int]) -> list[int]:
     `DeepseekV2Model.forward`, 0.25.1 and newer: taken before the final norm; older ones drop it).
     """
     return [layer + 1 for layer in layers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """One change without which somebody else's code fails on some releases.
+
+    ``symptom`` is a regular expression that the failure's text has; ``cause`` and ``advice`` are its finding's.
+    ``needed`` tells from a release's surface whether it is; ``patch`` makes the change, in what the client gives it.
+    A repair ``instead_of`` another one is none: it goes past the same failure and leaves the cause, and what the code
+    does then is a finding of its own.
+    """
+
+    name: str
+    symptom: str
+    cause: str
+    advice: str
+    needed: Callable[[Surface], bool]
+    patch: Callable[[Any], None]
+    instead_of: str = ""
+
+
+class RepairableClient(Client, Protocol):
+    """A client of somebody else's code that some releases break; the repair cases run on these only."""
+
+    repairs: tuple[Repair, ...]
+    """In the order in which their failures are met."""
+
+    def opens_with(self, device: str) -> tuple[str, ...]:
+        """What its engines' specs name as ``repairs``, on the vLLM installed here.
+
+        Raises:
+            EnvironmentUnusableError: the code is not installed here.
+        """
 
 
 def model_config(model: str) -> dict[str, Any]:

@@ -28,14 +28,24 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a further requirement, resolved together with vLLM; repeat for several",
     )
 
+    parser.add_argument(
+        "--client",
+        action="append",
+        default=[],
+        dest="clients",
+        metavar="NAME",
+        help="with what this client of ours needs beside vLLM; repeat for several",
+    )
+
 
 def run(options: argparse.Namespace) -> int:
-    from harness import builds, environments, releases
+    from harness import builds, clients, environments, releases
 
     if options.builds == "releases":
         build = releases.find(options.release).build(options.device)
     else:
         offered = builds.of(options.builds, options.device)
         build = builds.completed(offered[builds.named(offered, options.release)])
-    print(environments.ensure(build, requirements=options.requirements).python)
+    requirements = (*options.requirements, *clients.requirements(options.clients))
+    print(environments.ensure(build, requirements=requirements).python)
     return 0

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from . import tokenizer
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -125,10 +127,16 @@ def weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
 
 
 def write(folder: Path, *, seed: int = 0) -> Path:
-    """Write ``config.json`` and ``model.safetensors`` (850k parameters, float32, 3 MB) into a folder."""
+    """Write config, tokenizer and ``model.safetensors`` (850k parameters, float32, 3 MB) into a folder."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
+    tokenizer.write(
+        folder,
+        vocab_size=VOCAB_SIZE,
+        bos_token_id=CONFIG["bos_token_id"],
+        eos_token_id=CONFIG["eos_token_id"],
+    )
     save_file(weights(CONFIG, seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder
