@@ -103,7 +103,7 @@ class Group:
     @property
     def needs(self) -> tuple[str, ...]:
         """What a build must be able to do, in the words of ``limits.toml``."""
-        return (self.model_kind,)
+        return (self.model_kind, *(("async-scheduling",) if self.setting.async_scheduling else ()))
 
 
 # Where the two clients would boot the same thing, one of them does.

@@ -35,6 +35,8 @@ def test_a_build_has_one_limit_a_need() -> None:
     ("release", "device", "needs", "limited"),
     [
         ("0.15.1", "cpu", ("kimi-k25",), True),
+        ("0.11.0", "cpu", ("deepseek-v2", "async-scheduling"), True),
+        ("0.11.0", "cuda", ("deepseek-v2", "async-scheduling"), False),
         ("0.15.1", "cuda", ("kimi-k25",), False),
         ("0.15.1", "cpu", ("deepseek-v2",), False),
         ("0.16.0", "cpu", ("kimi-k25",), False),
