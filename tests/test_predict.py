@@ -54,7 +54,7 @@ LIVE: dict[str, tuple[tuple[str, str], ...]] = {
 }
 # What is seen live and no surface can show, with the reason.
 UNSEEN = {
-    "speculators.config": "not vLLM's: the config of transformers 5 names torch, which it imports for type checkers only",
+    "speculators.config": "not vLLM's: the config of transformers 5 names torch, imported for type checkers only",
     "kv_cache_layout": "a value that nobody set; the step that sets it shows as an added method (0.29.0)",
     "block_size": "a value: what a backend takes is in a body (v1/attention/backends/cpu_attn.py, since 0.29.0)",
     "cache_full_blocks": (
