@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.errors import NotApplicableError
 from harness.findings import BrokenPromiseError, expect
 from harness.walk import finding
 
@@ -17,6 +18,8 @@ def test_needs_no_repair(walked: Walk, repair: Repair) -> None:
     failure = walked.failures.get(repair.name)
     if failure is not None:
         raise BrokenPromiseError(finding(repair, failure))
+    if walked.unexplained:
+        raise NotApplicableError(f"it was not reached: {walked.unexplained}")
 
 
 def test_captures_once_repaired(walked: Walk) -> None:

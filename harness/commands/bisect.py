@@ -127,7 +127,7 @@ def _between(options: argparse.Namespace) -> list[Build]:
 
 
 def _subject(options: argparse.Namespace, good: Build) -> Subject:
-    from harness import releases, subjects
+    from harness import clients, releases, subjects
 
     given = [name for name in ("case", "object", "command_line") if getattr(options, name)]
     if len(given) != 1:
@@ -140,7 +140,8 @@ def _subject(options: argparse.Namespace, good: Build) -> Subject:
         raise UsageError("--client is a case's: give --case ID")
     if options.object:
         return subjects.ObjectSubject(name=options.object, good=good)
-    common = {"requirements": tuple(options.requirements), "timeout": options.timeout}
+    needed = clients.requirements([options.client] if options.client else [])
+    common = {"requirements": (*options.requirements, *needed), "timeout": options.timeout}
     if options.command_line:
         return subjects.CommandSubject(command=options.command_line, failure=options.failure, **common)
     releases.find(options.snapshots_of or good.release)
