@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import flow
 import pytest
 import toys
+from conftest import TESTS
 
 from harness.errors import ClientError
 from harness.findings import BrokenPromiseError
@@ -80,17 +81,7 @@ def test_unknown_failure_stays_what_it_is() -> None:
 
 # The whole way, on a toy client.
 
-CASES = """
-    from harness.findings import BrokenPromiseError
-    from harness.walk import finding
-
-    def test_repair(walked, repair):
-        if failure := walked.failures.get(repair.name):
-            raise BrokenPromiseError(finding(repair, failure))
-
-    def test_end(walked):
-        assert not walked.unexplained
-
+ENGINE = """
     def test_engine(engine):
         pass
 """
@@ -98,7 +89,8 @@ CASES = """
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    return flow.write_suite(tmp_path, {"test_x.py": CASES})
+    repairs = (TESTS.parent / "cases" / "test_repairs.py").read_text(encoding="utf-8")
+    return flow.write_suite(tmp_path, {"test_x.py": ENGINE, "test_repairs.py": repairs})
 
 
 def by_id(record: dict[str, Any]) -> dict[str, str]:
@@ -119,6 +111,16 @@ def test_client_as_it_comes_is_never_a_pass(suite: Path) -> None:
     }
     errors = [case for case in record["cases"] if case["outcome"] == "error"]
     assert {case["finding"]["advice"] for case in errors} == {"mount the wheel"}
+
+
+def test_a_repair_that_was_not_reached_is_not_shown_to_be_unneeded(suite: Path) -> None:
+    code, record = flow.run(suite, flow.groups("toys:PUZZLING"))
+    assert (code, record["verdict"]) == (1, "findings")
+    outcomes = by_id(record)
+    assert outcomes["toys:PUZZLING-mp-tp2-walk-wheel"] == "failed", outcomes
+    unreached = {name: outcomes[f"toys:PUZZLING-mp-tp2-walk-{name}"] for name in ("wiring", "shortcut", "unneeded")}
+    assert set(unreached.values()) == {"not-applicable"}, unreached
+    assert outcomes["toys:PUZZLING-mp-tp2-walk"] == "failed", outcomes
 
 
 def test_evidence_lists_what_was_repaired(suite: Path) -> None:

@@ -159,9 +159,10 @@ def _fail(_spec: EngineSpec) -> NoReturn:
 class Repairable(Toy):
     """A client that opens only with two repairs in place."""
 
-    def __init__(self, opens_with: tuple[str, ...]) -> None:
+    def __init__(self, opens_with: tuple[str, ...], asks_for: tuple[str, ...] = ("wheel", "wiring")) -> None:
         super().__init__(Engine)
         self._opens_with = opens_with
+        self._asks_for = asks_for
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -171,7 +172,7 @@ class Repairable(Toy):
         return self._opens_with
 
     def open(self, spec: EngineSpec) -> Any:
-        for name in ("wheel", "wiring"):
+        for name in self._asks_for:
             if name == "wiring" and "shortcut" in spec.repairs:
                 raise ClientError("sparks")
             if name not in spec.repairs:
@@ -201,6 +202,7 @@ REPAIRS = (
 SOUND = Toy(Engine)
 SPEAKING = Toy(Speaking)
 BROKEN = Repairable(("stand-in",))
+PUZZLING = Repairable(("stand-in",), ("wheel", "nobody knows what"))
 MENDED = Repairable(("stand-in", "wheel", "wiring"))
 WITH_CHILD = Toy(WithChild)
 REPAIRED = Toy(Repaired)
