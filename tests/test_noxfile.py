@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pages
 import pytest
 from conftest import TESTS
 
@@ -83,6 +85,16 @@ def test_every_release_has_a_session(sessions: Registered) -> None:
 
 def test_every_session_says_what_it_is(sessions: Registered) -> None:
     assert [name for name, function in sessions.items() if not function.__doc__] == []
+
+
+def test_docs_name_every_session_and_no_other(sessions: Registered) -> None:
+    texts = [text for page in pages.PAGES for text in [*pages.typed(page), *pages.named(page)]]
+    lists = [found for text in texts for found in re.findall(r"nox -s((?: [\w.-]*\w)+)", text)]
+    named = {name for found in lists for name in found.split() if not name.startswith("-")}
+    releases_named = {name for name in named if name.startswith("conformance-")}
+    assert sorted(named - set(sessions)) == []
+    assert sorted(name for name in set(sessions) - named if not name.startswith("conformance-")) == []
+    assert releases_named != set()
 
 
 def test_required_sessions_exist_and_can_be_built(sessions: Registered) -> None:
