@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from harness import check, identity, sources
+from harness import check, conducting, identity, sources
+from harness.options import Options
 from harness.run import Run
 from harness.settings import BLOCK_SIZE, MP_TP2, Group
 
@@ -62,7 +63,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
         (work / "prompts.json").write_text(json.dumps({"batch": kept.prompts}), encoding="utf-8")
         return run
 
-    _code, record = check.conduct(options, kept.facts, groups, results, prepared)
+    _code, record = conducting.conduct(options, kept.facts, groups, results, prepared)
     return _verdicts(faults, [SOUND], record.cases)
 
 
@@ -94,12 +95,12 @@ def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict
         run.write(work / "run.json")
         return run
 
-    _code, record = check.conduct(options, facts, groups, results, prepared)
+    _code, record = conducting.conduct(options, facts, groups, results, prepared)
     return _verdicts(chosen, sound, record.cases)
 
 
-def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> check.Options:
-    return check.Options(
+def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> Options:
+    return Options(
         clients=tuple(clients),
         device="cpu",
         tensor_parallel_sizes=(),
