@@ -16,6 +16,7 @@ from urllib.parse import urldefrag
 from . import diff, environments, processes, surface, uv, watched, web
 from .entries import Entry
 from .errors import EnvironmentUnusableError, UsageError
+from .writing import write_whole
 
 if TYPE_CHECKING:
     from .diff import Change
@@ -85,10 +86,7 @@ def _stored(build: Build) -> Surface | None:
 def _store(build: Build, found: Surface) -> Surface:
     path = _file(build)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps([asdict(entry) for entry in found.values()]), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps([asdict(entry) for entry in found.values()]))
     except OSError as error:
         raise UsageError(
             f"{path.parent} cannot be written: {error.strerror}. Set HARNESS_CACHE to another."

@@ -14,6 +14,7 @@ MODULES = (
     "harness.arrays",
     "harness.findings",
     "harness.evidence",
+    "harness.writing",
     "harness.surface",
     "harness.capabilities",
     "harness.environments",
