@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from harness import environments, releases, settings
+from harness import environments, processes, releases, settings
 
 
 def _timed(command: list[str], variables: dict[str, str]) -> float:
@@ -33,7 +33,7 @@ def main(version: str) -> None:
     environment = environments.ensure(releases.find(version).build("cpu"))
     python = str(environment.python)
     build = environment.build
-    variables = {**build.environment, **environments.child_variables()}
+    variables = {**build.environment, **processes.child_variables()}
     with tempfile.TemporaryDirectory() as folder:
         write = f"import pathlib; from harness.models import deepseek_v2; deepseek_v2.write(pathlib.Path({folder!r}))"
         subprocess.run([python, "-c", write], env=variables, check=True)

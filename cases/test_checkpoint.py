@@ -14,7 +14,7 @@ from harness.findings import expect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 
 @pytest.mark.parametrize("damage", ["truncated", "corrupted", "no-weights", "no-config"])

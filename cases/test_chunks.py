@@ -11,7 +11,7 @@ from harness.agreement import agree
 from harness.findings import expect
 
 if TYPE_CHECKING:
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 CAUSE = "rows of a chunk are missing or out of place: one chunk alone was kept, or each as a capture of its own"
 ADVICE = "file rows by the position in the prompt (num_computed_tokens), over as many forwards as it takes"

@@ -17,7 +17,7 @@ from harness.findings import expect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 # vLLM's monitor thread sees a dead worker at once; ending the other ones takes it up to 8 s.
 DEATH_SECONDS = 30.0

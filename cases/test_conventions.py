@@ -9,7 +9,7 @@ from harness.clients.contract import model_config
 from harness.findings import expect
 
 if TYPE_CHECKING:
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 
 def test_output_is_the_next_input(engine: SharedEngine, prompts: list[list[int]]) -> None:

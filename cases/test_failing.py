@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.clients.contract import Sample
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 WORD = "raised by the drill"
 # The limit of the call that hangs, and what the error may take beyond it.

@@ -17,7 +17,7 @@ from harness.structure import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 
 def test_count_shape_and_dtype(engine: SharedEngine, prompts: list[list[int]], matches: Callable[..., None]) -> None:

@@ -12,7 +12,7 @@ from harness.worker_log import line_start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 # What differs from run to run and from edit to edit.
 CHANGING = (

@@ -10,7 +10,7 @@ from harness.agreement import agree
 from harness.findings import expect
 
 if TYPE_CHECKING:
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 
 @pytest.mark.tight

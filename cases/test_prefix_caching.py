@@ -9,7 +9,7 @@ import pytest
 from harness.agreement import agree
 
 if TYPE_CHECKING:
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 pytestmark = pytest.mark.tight
 

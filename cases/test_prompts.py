@@ -13,7 +13,7 @@ from harness.findings import expect
 
 if TYPE_CHECKING:
     from harness.clients.contract import Sample
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 # Kernels may sum a batch in another order than a single prompt: float32 rounding, up to 1e-5 seen on values of
 # size 10. Rows of another prompt or layer differ by 0.1 and more.

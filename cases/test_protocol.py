@@ -12,7 +12,7 @@ from harness.findings import expect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 CAUSE = (
     "the step protocol changed: since 0.11.1 execute_model returns None and sample_tokens is owed; left out, the "

@@ -14,7 +14,7 @@ from harness.structure import describe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 CAUSE = (
     "the nesting of collective_rpc replies changed: since 0.11.1 a call with unique_reply_rank replies with the "

@@ -13,7 +13,7 @@ from harness.findings import expect
 from harness.models.deepseek_v2 import NUM_LAYERS
 
 if TYPE_CHECKING:
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 
 @pytest.mark.parametrize("layer", range(NUM_LAYERS), ids=lambda layer: f"layer{layer}")

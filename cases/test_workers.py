@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness.findings import expect
 
 if TYPE_CHECKING:
-    from harness.plugin import SharedEngine
+    from harness.shared_engine import SharedEngine
 
 # A parent that has not imported the model's module does so now.
 PATCH_SECONDS = 60.0

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from . import __version__, environments, evidence, processes, sources
-from .errors import FINDINGS, OK, EnvironmentUnusableError, UsageError
+from . import __version__, environments, evidence, processes, sources, uv
+from .errors import FINDINGS, INTERRUPTED, OK, EnvironmentUnusableError, UsageError
 from .report.gather import sentence
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .evidence import Evidence
     from .releases import Build
 
-INTERRUPTED = 130
 # `harness check` gives its engines 60 s after ^C, and then writes its evidence.
 CLOSING_SECONDS = 75.0
 PROBE_SECONDS = 120.0
@@ -169,7 +168,7 @@ def _probe(environment: Environment) -> dict[str, Any]:
     try:
         done = subprocess.run(
             [str(environment.python), "-m", "harness", "probe", "--json"],
-            env=environments.child_variables(),
+            env=processes.child_variables(),
             check=True,
             capture_output=True,
             text=True,
@@ -199,7 +198,7 @@ def make_room(build: Build, done: Sequence[Build]) -> None:
         environments.remove(other)
     if _free() < NEEDED_BYTES:
         print("making room: removing what uv's cache unpacked", file=sys.stderr)
-        environments.clear_cache()
+        uv.prune()
 
 
 def _free() -> int:
@@ -212,7 +211,7 @@ def _check(environment: Environment, arguments: Sequence[str], *, as_json: bool)
     # A session of its own: ^C reaches this process alone, which passes it on once.
     process = subprocess.Popen(
         [str(environment.python), "-m", "harness", "check", *arguments],
-        env=environments.child_variables(),
+        env=processes.child_variables(),
         stdout=sys.stderr if as_json else None,
         start_new_session=True,
     )

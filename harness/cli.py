@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from . import __version__
 from .commands import COMMANDS
-from .errors import HarnessError
+from .errors import INTERRUPTED, HarnessError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print(f"harness {options.command}: interrupted; nothing was left running", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

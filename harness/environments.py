@@ -9,8 +9,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
-import sys
 import time
 import tomllib
 from dataclasses import dataclass
@@ -18,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import filelock
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from . import releases
+from . import installing, releases, sources
 from .errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
@@ -30,11 +27,6 @@ if TYPE_CHECKING:
     from .releases import Build
 
 MARKER = "harness-environment.json"
-PROJECT = Path(__file__).resolve().parent.parent
-
-# What a failed import says is more use than a traceback in the first engine; importing also compiles
-# the bytecode that every later process of this environment starts from.
-_IMPORTS = "import torch, transformers, vllm; from vllm import LLM; import vllm.v1.engine.core"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,31 +46,12 @@ class Environment:
 def root() -> Path:
     """Where environments are kept: ``$HARNESS_ENVIRONMENTS``, else beside the project's nox environments."""
     given = os.environ.get("HARNESS_ENVIRONMENTS")
-    return Path(given) if given else PROJECT / ".nox" / "releases"
-
-
-def uv() -> str:
-    """The uv to use.
-
-    Raises:
-        EnvironmentUnusableError: there is none.
-    """
-    beside = Path(sys.executable).parent / "uv"
-    found = str(beside) if beside.exists() else shutil.which("uv")
-    if found is None:
-        raise EnvironmentUnusableError("uv was not found. Install it: python -m pip install uv")
-    return found
-
-
-def child_variables() -> dict[str, str]:
-    """The variables for a process of another environment: nothing that ties it to this one."""
-    dropped = {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
-    return {key: value for key, value in os.environ.items() if key not in dropped}
+    return Path(given) if given else sources.PROJECT / ".nox" / "releases"
 
 
 def fingerprint(build: Build, requirements: Sequence[str]) -> str:
     """What an environment was made from: equal digests mean that it can be used as it is."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((sources.PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     facts = {
         "requirement": build.requirement,
         "torch": build.torch,
@@ -131,7 +104,7 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
     with _locked(path):
         if _made_from(path) == wanted:
             return Environment(build=build, path=path, created=False, seconds=time.monotonic() - start)
-        _make(build, path, requirements)
+        installing.install(build, path, requirements)
         (path / MARKER).write_text(json.dumps({"fingerprint": wanted}), encoding="utf-8")
     return Environment(build=build, path=path, created=True, seconds=time.monotonic() - start)
 
@@ -145,7 +118,7 @@ def existing(build: Build) -> Environment | None:
 
 
 def remove(build: Build) -> None:
-    """Remove the environment of a build, if there is one. What uv's cache holds of it stays: see `clear_cache`.
+    """Remove the environment of a build, if there is one. What uv's cache holds of it stays: see `uv.prune`.
 
     Raises:
         EnvironmentUnusableError: it cannot be removed.
@@ -154,11 +127,6 @@ def remove(build: Build) -> None:
     with _locked(path):
         if path.exists():
             shutil.rmtree(path)
-
-
-def clear_cache() -> None:
-    """Drop the wheels that uv unpacked: environments share their files with it, so that removing one frees little."""
-    subprocess.run([uv(), "cache", "prune", "--quiet", "--ci"], env=child_variables(), check=False)
 
 
 @contextlib.contextmanager
@@ -185,132 +153,3 @@ def _made_from(path: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return marker.get("fingerprint") if (path / "bin" / "python").exists() else None
-
-
-def _make(build: Build, path: Path, requirements: Sequence[str]) -> None:
-    print(f"making the environment of {build.requirement} in {path}", file=sys.stderr, flush=True)
-    _uv(build, "venv", "--quiet", "--clear", "--python", sys.executable, str(path))
-    torch, flags = _torch_source(build)
-    overrides = path / "overrides.txt"
-    lines = [override.requirement for override in build.overrides]
-    lines[0] = torch
-    overrides.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    tools = releases.tools()
-    added = [name for requirement in requirements if (name := _name(requirement))]
-    _uv(
-        build,
-        *("pip", "install", "--python", str(path / "bin" / "python"), "--link-mode", "hardlink"),
-        *("--overrides", str(overrides), "--exclude-newer", build.cutoff),
-        *(f"--exclude-newer-package={package}={tools.cutoff}" for package in (*tools.packages, *added)),
-        *flags,
-        build.requirement,
-        *requirements,
-        *("--editable", f"{PROJECT}[check]"),
-    )
-    print("importing it once, which compiles its bytecode", file=sys.stderr, flush=True)
-    variables = {**child_variables(), **build.environment}
-    done = subprocess.run(
-        [str(path / "bin" / "python"), "-c", _IMPORTS],
-        env=variables,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        tail = "\n".join(done.stderr.strip().splitlines()[-8:])
-        raise EnvironmentUnusableError(
-            f"{build.requirement} was installed but cannot be imported:\n{tail}\n"
-            f"Remove {path} and try again; if it stays, the row in harness/releases.toml needs an override."
-        )
-
-
-def _name(requirement: str) -> str | None:
-    """The package that a requirement names; None for a path or an address, which no date applies to."""
-    try:
-        return Requirement(requirement).name
-    except InvalidRequirement:
-        return None
-
-
-def _torch_source(build: Build) -> tuple[str, list[str]]:
-    """The torch requirement, and the flags for uv to find it.
-
-    The CPU build is a tenth of the size, but PyPI does not have it: take it where an index offers it.
-    """
-    links = [flag for link in os.environ.get("PIP_FIND_LINKS", "").split() for flag in ("--find-links", link)]
-    if build.device == "cuda":
-        return f"torch=={build.torch}", links
-    local = f"torch=={build.torch}+cpu"
-    for flags in (links, [*links, "--torch-backend", "cpu"]):
-        found = subprocess.run(
-            [uv(), "pip", "compile", "--quiet", "--no-deps", "--python", sys.executable, *flags, "-"],
-            input=local,
-            env={**child_variables(), "UV_HTTP_RETRIES": "0"},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if found.returncode == 0:
-            return local, flags
-    return f"torch=={build.torch}", links
-
-
-def _uv(build: Build, *arguments: str) -> None:
-    variables = {**child_variables(), "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")}
-    said: list[str] = []
-    with subprocess.Popen([uv(), *arguments], env=variables, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                said.append(line)
-                sys.stderr.write(line)
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
-        raise EnvironmentUnusableError(explain_failure(build.requirement, "".join(said)))
-
-
-_CAUSES: tuple[tuple[str, str], ...] = (
-    (
-        r"No space left on device|os error 28",
-        "the disk is full. Free some space: `uv cache prune`, or remove environments you no longer need",
-    ),
-    (
-        r"Because (?P<package>[\w.-]+)\S* has no wheels with a matching",
-        "{package} has no wheel for this Python or platform. Use another Python, or add an override",
-    ),
-    (
-        r"there is no version of (?P<package>[\w.-]+)",
-        "no index that uv reads has that version of {package}. Check the version and the cut-off date",
-    ),
-    (
-        r"(?P<package>[\w.-]+) was not found in the package registry",
-        "{package} is on no index that uv reads. Check its name, or set UV_INDEX_URL or PIP_FIND_LINKS",
-    ),
-    (
-        r"Failed to (?:download|fetch)[^`]*`(?P<package>[^`]+)`",
-        "{package} could not be downloaded. Check the network and run it again: what is done is kept",
-    ),
-    (
-        r"Failed to build `?(?P<package>[\w.-]+)",
-        "{package} has no wheel here and did not build. Add an override for a version that has one",
-    ),
-    (
-        r"error sending request|dns error|Connect|timed out",
-        "the package index cannot be reached. Check the network, then run it again",
-    ),
-    (
-        r"Because (?P<package>[\w.-]+)[^\n]*depends on",
-        "{package} cannot be resolved together with the rest. Add an override",
-    ),
-)
-
-
-def explain_failure(requirement: str, said: str) -> str:
-    """The package that an install failed on, and what to try, from what uv said."""
-    for pattern, advice in _CAUSES:
-        if match := re.search(pattern, said):
-            text = advice.format(**match.groupdict())
-            return f"{requirement} could not be installed: {text} (uv's own words are above)."
-    return f"{requirement} could not be installed; uv's own words are above."

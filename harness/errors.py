@@ -6,6 +6,7 @@ from typing import ClassVar
 
 OK = 0
 FINDINGS = 1
+INTERRUPTED = 130
 
 
 class HarnessError(Exception):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import tempfile
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from .errors import UsageError
 from .findings import Finding
+from .writing import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = 1
 
@@ -109,25 +110,13 @@ def write(path: Path, record: Evidence) -> None:
     Raises:
         UsageError: it cannot be written; a record from before is still whole.
     """
-    partial = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(record.as_dict(), file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(partial).replace(path)
+        write_whole(path, json.dumps(record.as_dict(), indent=1) + "\n")
     except OSError as error:
         raise UsageError(
             f"evidence cannot be written to {path}: {error.strerror}. Free some space or give another place "
             f"with --evidence; the run's findings are printed above."
         ) from error
-    finally:
-        if partial:  # Gone already, if it took its place.
-            with contextlib.suppress(OSError):
-                Path(partial).unlink()
 
 
 def read(path: Path) -> dict[str, Any]:

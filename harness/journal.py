@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import UsageError
 from .findings import Finding
+from .writing import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,13 +62,7 @@ class Journal:
         """Keep one more."""
         self.seen[name] = observation
         rows = {name: asdict(seen) for name, seen in self.seen.items()}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump({"question": self._question, "seen": rows}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._path)
+        write_whole(self._path, json.dumps({"question": self._question, "seen": rows}, indent=1))
 
     def forget(self) -> None:
         """The question is answered, or is to be asked anew."""

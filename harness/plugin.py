@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -14,101 +13,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from . import clients, endings, known_faults, settings, snapshots
+from . import case_findings, clients, endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
-from .errors import CaptureError, ClientError, NotApplicableError
-from .findings import BrokenPromiseError, Finding, expect
+from .errors import CaptureError, NotApplicableError
+from .findings import BrokenPromiseError, expect
 from .progress import Progress
-from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
 from .run import Run
+from .shared_engine import SharedEngine
 from .structure import JSON, difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from .clients.contract import EngineSpec, Sample
     from .settings import Group
 
 RUN = pytest.StashKey[Run]()
 ENGINES = pytest.StashKey[list[dict[str, Any]]]()
 REFERENCE_TIMEOUT = 180.0
-# A client that does not refuse boots a second engine.
-REFUSAL_TIMEOUT = 120.0
 # How long a run may take to end once nobody waits for it.
 GONE_SECONDS = 40.0
-
-
-@contextlib.contextmanager
-def _must_apply(what: str) -> Iterator[None]:
-    """A client that gets out of the very thing that it is for has not conformed: `ClientError`."""
-    try:
-        yield
-    except NotApplicableError as error:
-        raise ClientError(f"{what} may not be told as not applicable: {error}") from error
-
-
-class SharedEngine(RemoteEngine):
-    """One group's engine, and the capture that its cases share."""
-
-    def __init__(self, group: Group, run: Run) -> None:
-        # Ours alone: what a checkpoint brings as code is copied there, and by no lock.
-        modules = {"HF_MODULES_CACHE": f"{run.work}/modules/{group.name}"}
-        super().__init__(
-            *(group.client, run.spec(group)),
-            log=run.logs / f"{group.name}.log",
-            variables={**run.variables, **modules},
-        )
-        self.group = group
-        self._captured: list[Sample] | None = None
-        self.left_behind: list[int] | None = None
-
-    def open(self, timeout: float = BOOT_TIMEOUT) -> None:
-        with _must_apply("opening an engine of a setting that it does not refuse"):
-            super().open(timeout)
-
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        with _must_apply("a capture"):
-            return super().capture(prompts)
-
-    def shared_capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        """All prompts in one call, captured once."""
-        if self._captured is None:
-            self._captured = self.capture(prompts)
-        return self._captured
-
-    def activity(self) -> dict[str, int] | None:
-        """What the first rank did since the last call, if the client's engine can tell."""
-        if not self.ask("offers", "activity", timeout=30.0):
-            return None
-        activity: dict[str, int] = self.call("activity")
-        return activity
-
-    def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
-        """The samples of one capture, as they are after the next one."""
-        samples: list[Sample] = self.ask(
-            "capture_and_go_on", prompts, others, timeout=2 * (self.spec.timeout + MARGIN)
-        )
-        return samples
-
-    def offer(self, method: str) -> None:
-        """Raise `NotApplicableError` if the client's engine has no such method."""
-        if not self.ask("offers", method, timeout=30.0):
-            raise NotApplicableError(f"client {self.group.client} does not expose {method}()")
-
-    def open_refused(self, spec: EngineSpec, refusal: type[CaptureError]) -> str:
-        """Empty if opening another engine is refused as it should be; else what happened instead."""
-        try:
-            self.ask("open_another", spec, timeout=REFUSAL_TIMEOUT)
-        except refusal:
-            return ""
-        except CaptureError as error:
-            return f"{type(error).__name__}: {error}"
-        return "an engine that opened"
-
-    def close(self) -> list[int]:
-        if self.left_behind is None:
-            self.left_behind = super().close()
-        return self.left_behind
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -271,6 +194,8 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
         name = request.node.name
         if group is not None and ours is not None and ours != group:
             name = name.replace(f"[{group.name}", f"[{ours.name}")
+            if request.config.option.update_snapshots:
+                raise NotApplicableError(f"{name} is being written: compared in the next run")
         there, stored = snapshots.stored(folder, request.path.stem, name)
         if (release_snapshot == structure) if ours == group else (there and not difference(stored, structure)):
             return
@@ -304,36 +229,9 @@ def pytest_runtest_makereport(
         report.longrepr = (str(item.path), item.location[1] or 0, f"not applicable: {error}")
         report.user_properties.append(("not-applicable", str(error)))
     elif report.failed or hasattr(report, "wasxfail"):
-        finding = _finding(item, error, report)
+        finding = case_findings.of_report(item, error, report)
         report.user_properties.append(("finding", json.dumps(finding.as_dict())))
     return report
-
-
-def _finding(item: pytest.Item, error: BaseException | None, report: pytest.TestReport) -> Finding:
-    if isinstance(error, BrokenPromiseError):
-        return error.finding
-    promise = ((getattr(item, "obj", None).__doc__ or "").strip().splitlines() or [item.name])[0]
-    if error is None:
-        return Finding(
-            expected="this case to fail: it is listed as a known upstream fault",
-            got="it passed",
-            cause="the fault is gone, or this build does not have it",
-            advice="remove the entry from harness/known_faults.toml",
-        )
-    if isinstance(error, CaptureError):
-        what = "the engine to open" if report.when == "setup" else promise
-        return Finding(
-            expected=what,
-            got=f"{type(error).__name__}: {error}",
-            cause="the client raised where it should not have; see the engine's logs for vLLM's own words",
-            advice="read the engine's logs beside the evidence; `harness diff` shows what changed in this release",
-        )
-    return Finding(
-        expected=promise,
-        got=f"{type(error).__name__}: {error}",
-        cause="the case itself failed",
-        advice="run it alone: harness check -k " + item.name.partition("[")[0],
-    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,4 +1,4 @@
-"""Ending a session of processes for good: no process left, no shared-memory segment left.
+"""What a process inherits, and ending a session of them for good: no process, no shared-memory segment left.
 
 A host is the leader of its own session (setsid), so everything that vLLM starts below it can be found,
 also after the host itself is gone. Segments are found in the memory maps of those processes: a process
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 # address, permissions, offset, device, inode, path
 _SEGMENT = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
+
+
+def child_variables() -> dict[str, str]:
+    """The variables for a process of another environment: nothing that ties it to this one."""
+    dropped = {"VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+    return {key: value for key, value in os.environ.items() if key not in dropped}
 
 
 def _session_of(pid: int) -> int | None:

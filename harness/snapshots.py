@@ -10,6 +10,8 @@ from syrupy.data import Snapshot, SnapshotCollection
 from syrupy.extensions.base import AbstractSyrupyExtension
 from syrupy.utils import exclusive_file_lock
 
+from .writing import write_whole
+
 if TYPE_CHECKING:
     from syrupy.location import PyTestLocation
 
@@ -21,9 +23,7 @@ def _read(location: str) -> dict[str, Any]:
 
 def _write(location: str, snapshots: dict[str, Any]) -> None:
     text = json.dumps(dict(sorted(snapshots.items())), indent=1, ensure_ascii=False)
-    partial = Path(f"{location}.partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(location)
+    write_whole(Path(location), text + "\n")
 
 
 class ReleaseSnapshots(AbstractSyrupyExtension):

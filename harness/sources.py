@@ -8,6 +8,7 @@ from pathlib import Path
 from .errors import UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
+PROJECT = _PACKAGE.parent
 _CODE = (".py", ".toml")
 
 

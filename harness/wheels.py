@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urldefrag
 
-from . import diff, environments, surface, watched, web
+from . import diff, environments, processes, surface, uv, watched, web
 from .entries import Entry
 from .errors import EnvironmentUnusableError, UsageError
+from .writing import write_whole
 
 if TYPE_CHECKING:
     from .diff import Change
@@ -85,10 +86,7 @@ def _stored(build: Build) -> Surface | None:
 def _store(build: Build, found: Surface) -> Surface:
     path = _file(build)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps([asdict(entry) for entry in found.values()]), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps([asdict(entry) for entry in found.values()]))
     except OSError as error:
         raise UsageError(
             f"{path.parent} cannot be written: {error.strerror}. Set HARNESS_CACHE to another."
@@ -115,17 +113,17 @@ def _installed(build: Build) -> Surface | None:
 def _from_wheel(build: Build) -> Surface:
     print(f"reading {build.requirement} from its wheel", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="harness-wheel-") as folder:
-        command = [environments.uv(), "pip", "install", "--quiet", "--no-deps", "--target", folder]
+        command = [uv.executable(), "pip", "install", "--quiet", "--no-deps", "--target", folder]
         done = subprocess.run(
             [*command, "--python", sys.executable, "--link-mode", "hardlink", build.requirement],
-            env=environments.child_variables(),
+            env=processes.child_variables(),
             check=False,
             capture_output=True,
             text=True,
         )
         if done.returncode != 0:
             sys.stderr.write(done.stderr)
-            raise EnvironmentUnusableError(environments.explain_failure(build.requirement, done.stderr))
+            raise EnvironmentUnusableError(uv.explain_failure(build.requirement, done.stderr))
         return _read(Path(folder) / "vllm")
 
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from . import environments, processes
+from . import processes
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Ended:
 
 def variables(environment: Environment) -> dict[str, str]:
     """As in the activated environment, with what the release needs set; what the user has set wins."""
-    own = environments.child_variables()
+    own = processes.child_variables()
     path = os.pathsep.join((str(environment.path / "bin"), own.get("PATH", os.defpath)))
     return {**environment.build.environment, **own, "VIRTUAL_ENV": str(environment.path), "PATH": path}
 

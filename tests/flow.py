@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import check, cli, clients, evidence, identity, settings, sources
+from harness import check, cli, clients, conducting, evidence, identity, settings, sources
+from harness.options import Options
 from harness.run import Run
 from harness.settings import CORE, MP, MP_TP2, UNI, Group
 
@@ -56,7 +57,7 @@ def write_suite(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def _prepare(work: Path, facts: Mapping[str, Any], options: check.Options, chosen: Sequence[Group]) -> Run:
+def _prepare(work: Path, facts: Mapping[str, Any], options: Options, chosen: Sequence[Group]) -> Run:
     run = Run(
         release=facts["release"],
         device=options.device,
@@ -82,11 +83,11 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     monkeypatch.setattr(identity, "environment", lambda: FACTS)
     monkeypatch.setattr(sources, "suite", lambda: suite)
     monkeypatch.setattr(check, "prepare", _prepare)
-    monkeypatch.setattr(check, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
+    monkeypatch.setattr(conducting, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
     monkeypatch.setattr(settings, "plan", lambda _clients, _sizes, _kind: list(chosen))
 
 
-def options(path: Path, **changes: Any) -> check.Options:
+def options(path: Path, **changes: Any) -> Options:
     plain: dict[str, Any] = {
         "clients": (),
         "device": "cpu",
@@ -98,7 +99,7 @@ def options(path: Path, **changes: Any) -> check.Options:
         "jobs": 1,
         "as_json": False,
     }
-    return check.Options(**{**plain, **changes})
+    return Options(**{**plain, **changes})
 
 
 def run(suite: Path, chosen: Sequence[Group], **changes: Any) -> tuple[int, dict[str, Any]]:

@@ -148,7 +148,7 @@ def test_bisecting_an_index_installs_from_it(
     (tools / "uv").write_text(f'#!/bin/sh\nexec {sys.executable} {TESTS / "fake_uv.py"} "$@"\n', encoding="utf-8")
     (tools / "uv").chmod(0o755)
     log = tmp_path / "uv.jsonl"
-    monkeypatch.setattr(environments, "uv", lambda: str(tools / "uv"))
+    monkeypatch.setattr("harness.uv.executable", lambda: str(tools / "uv"))
     monkeypatch.setenv("FAKE_UV_LOG", str(log))
     monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
     ends = ["--good", COMMITS[1], "--bad", COMMITS[2], "--builds", index.url, "--results", str(tmp_path / "results")]

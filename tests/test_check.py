@@ -14,7 +14,7 @@ import pytest
 from conftest import TESTS
 from toys import SLEEPER
 
-from harness import check, evidence, processes
+from harness import check, conducting, evidence, processes
 from harness.errors import HarnessError, UsageError
 from harness.work import work_folder
 
@@ -123,7 +123,7 @@ def test_interrupted_status_and_findings(
 ) -> None:
     case = evidence.CaseResult(id="test_x.py::test_a", outcome=outcome, seconds=1.0)
     record = evidence.Evidence(harness="0", environment={}, settings={}, started="", cases=[case])
-    assert check._exit_code(status, record, flow.options(tmp_path)) == code
+    assert conducting._exit_code(status, record, flow.options(tmp_path)) == code
     assert record.interrupted is interrupted
     assert record.verdict != "conforms"
 
@@ -200,7 +200,7 @@ class Cases:
 
 
 def _wait(cases: Cases) -> int:
-    return check._wait(cast("subprocess.Popen[bytes]", cases))
+    return conducting._wait(cast("subprocess.Popen[bytes]", cases))
 
 
 def test_status_is_pytests() -> None:
@@ -214,7 +214,7 @@ def test_interrupt_is_passed_on_once_and_the_wait_for_the_end_is_bounded(interru
     cases = Cases(interrupts)
     assert _wait(cases) == 130
     assert cases.signals == [signal.SIGINT]
-    assert cases.timeouts[1] == check.CLOSING_SECONDS
+    assert cases.timeouts[1] == conducting.CLOSING_SECONDS
 
 
 BLOCKING = """

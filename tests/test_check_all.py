@@ -20,7 +20,7 @@ import records
 from conftest import TESTS
 from records import SOUND, case
 
-from harness import __version__, check_all, cli, environments, evidence, releases, sources
+from harness import __version__, check_all, cli, environments, evidence, releases, sources, uv
 from harness.environments import Environment
 from harness.errors import EnvironmentUnusableError, UsageError
 
@@ -136,7 +136,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(environments, "ensure", ensure)
     monkeypatch.setattr(environments, "existing", existing)
     monkeypatch.setattr(environments, "remove", remove)
-    monkeypatch.setattr(environments, "clear_cache", lambda: world.removed.append("cache"))
+    monkeypatch.setattr(uv, "prune", lambda: world.removed.append("cache"))
     for build in BUILDS:
         world.release(build.release)
     return world

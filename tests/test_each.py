@@ -105,7 +105,7 @@ def test_requirements_get_environments_of_their_own(results: Path, monkeypatch: 
         asked.extend([path.name, *requirements])
         (path / "bin").mkdir(parents=True)
 
-    monkeypatch.setattr(environments, "_make", make)
+    monkeypatch.setattr("harness.installing.install", make)
     assert _each(results, "--with", "b", "--with", "a==1", "--", "true", releases="0.21.0") == 0
     name, *requirements = asked
     assert name.startswith("0.21.0-with-"), asked

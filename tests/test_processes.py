@@ -162,3 +162,11 @@ def test_waiting_is_bounded() -> None:
 def test_pid_that_was_never_there_has_ended() -> None:
     assert processes.ended([2**22 + 1]) == [2**22 + 1]
     assert processes.segments([2**22 + 1]) == set()
+
+
+def test_children_get_nothing_that_ties_them_to_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_ENVIRONMENTS", "kept")
+    for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        monkeypatch.setenv(name, "ours")
+    assert "ours" not in processes.child_variables().values()
+    assert processes.child_variables()["HARNESS_ENVIRONMENTS"] == "kept"

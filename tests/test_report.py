@@ -18,7 +18,7 @@ from records import HOSTILE, SOUND
 from harness import cli, releases
 from harness.errors import UsageError
 from harness.report import gather
-from harness.report.text import cell, fenced, legible
+from harness.report.text import legible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,28 +315,3 @@ def test_case_belongs_to_the_client_of_its_engine(
 def test_releases_are_in_order_of_their_age(tmp_path: Path) -> None:
     paths = [records.write(tmp_path, name, SOUND) for name in ("0.9.0", "0.11.0", "0.10.2", "not a version")]
     assert [row.release for row in gather.gather(paths).rows] == ["not a version", "0.9.0", "0.10.2", "0.11.0"]
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain\n\ttext é ✗", "plain\n\ttext é ✗"),
-        ("\x1b[31mred\r\x00", "\\x1b[31mred\\r\\x00"),
-        ("\u202egnp\ud800\uffff\x85", "\\u202egnp\\ud800\\uffff\\x85"),
-    ],
-)
-def test_what_cannot_be_shown_is_written_out(text: str, shown: str) -> None:
-    assert legible(text) == shown
-
-
-@pytest.mark.parametrize("text", ["", "a", "```\nb\n```", "`````"])
-def test_nothing_in_a_code_block_ends_it(text: str) -> None:
-    first, *inside, last = fenced(text)
-    assert first == last
-    assert set(first) == {"`"}
-    assert inside == text.splitlines()
-    assert all(first not in line for line in inside), inside
-
-
-def test_cell_is_one_line_of_text() -> None:
-    assert cell("a\n|b| <i> [x](y) `c` *d* e_f") == r"a \|b\| \<i> \[x\](y) \`c\` \*d\* e_f"

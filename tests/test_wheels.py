@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness import environments, releases, surface, watched, wheels
+from harness import releases, surface, watched, wheels
 from harness.errors import EnvironmentUnusableError, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def test_a_wheel_that_cannot_be_had_is_exit_4(
     uv = tmp_path / "uv"
     uv.write_text("#!/bin/sh\necho 'error: dns error' >&2\nexit 2\n", encoding="utf-8")
     uv.chmod(0o755)
-    monkeypatch.setattr(environments, "uv", lambda: str(uv))
+    monkeypatch.setattr("harness.uv.executable", lambda: str(uv))
     monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "none"))
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     with pytest.raises(EnvironmentUnusableError, match="cannot be reached") as caught:

@@ -63,6 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from harness import check, releases
+    from harness.options import Options
 
     if any(size < 1 for size in options.tensor_parallel_size):
         raise UsageError("--tensor-parallel-size must be 1 or more")
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         if options.update_snapshots:
             raise UsageError("--update-snapshots would write another release's snapshots: leave out --snapshots-of")
     return check.check(
-        check.Options(
+        Options(
             clients=tuple(options.client),
             device=options.device,
             tensor_parallel_sizes=tuple(options.tensor_parallel_size),

@@ -11,17 +11,18 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-from harness import check, identity
+from harness import check, conducting, identity
 from harness.clients.contract import model_config
 from harness.errors import HarnessError
-from harness.plugin import SharedEngine
+from harness.options import Options
 from harness.settings import MP_TP2, Group
+from harness.shared_engine import SharedEngine
 from harness.work import work_folder
 
 from . import recording
 
 GROUP = Group(client="executor", setting=MP_TP2)
-OPTIONS = check.Options(
+OPTIONS = Options(
     clients=(GROUP.client,),
     device="cpu",
     tensor_parallel_sizes=(),
@@ -46,7 +47,7 @@ def record(path: Path) -> None:
     with tempfile.TemporaryDirectory() as logs, work_folder(Path(logs) / "logs") as work:
         run = check.prepare(work, facts, OPTIONS, [GROUP])
         prompts: list[list[int]] = json.loads((work / "prompts.json").read_text(encoding="utf-8"))["batch"]
-        process = check.start_reference(run)
+        process = conducting.start_reference(run)
         engine = SharedEngine(GROUP, run)
         try:
             engine.open()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from harness import check, identity, sources
+from harness import check, conducting, identity, sources
+from harness.options import Options
+from harness.report.text import aligned
 from harness.run import Run
 from harness.settings import BLOCK_SIZE, MP_TP2, Group
 
@@ -62,7 +64,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
         (work / "prompts.json").write_text(json.dumps({"batch": kept.prompts}), encoding="utf-8")
         return run
 
-    _code, record = check.conduct(options, kept.facts, groups, results, prepared)
+    _code, record = conducting.conduct(options, kept.facts, groups, results, prepared)
     return _verdicts(faults, [SOUND], record.cases)
 
 
@@ -94,12 +96,12 @@ def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict
         run.write(work / "run.json")
         return run
 
-    _code, record = check.conduct(options, facts, groups, results, prepared)
+    _code, record = conducting.conduct(options, facts, groups, results, prepared)
     return _verdicts(chosen, sound, record.cases)
 
 
-def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> check.Options:
-    return check.Options(
+def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> Options:
+    return Options(
         clients=tuple(clients),
         device="cpu",
         tensor_parallel_sizes=(),
@@ -121,20 +123,15 @@ def _verdicts(faults: Sequence[Fault], sound: Sequence[Group], cases: Sequence[C
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
     """A line a verdict, and one that counts."""
-    widths = [max(len(text) for text in column) for column in zip(*map(_cells, verdicts), strict=True)]
+    rows = aligned([(verdict.name, verdict.case, verdict.outcome) for verdict in verdicts])
     lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(_cells(verdict), widths, strict=True)).rstrip()
-        + ("" if verdict.outcome in ("caught", "sound") or not verdict.said else f"  {verdict.said:.100}")
-        for verdict in verdicts
+        row + ("" if verdict.outcome in ("caught", "sound") or not verdict.said else f"  {verdict.said:.100}")
+        for row, verdict in zip(rows, verdicts, strict=True)
     ]
     counted: dict[str, int] = {}
     for verdict in verdicts:
         counted[verdict.outcome] = counted.get(verdict.outcome, 0) + 1
     return [*lines, "", ", ".join(f"{count} {outcome}" for outcome, count in counted.items())]
-
-
-def _cells(verdict: Verdict) -> tuple[str, ...]:
-    return verdict.name, verdict.case, verdict.outcome
 
 
 def as_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:

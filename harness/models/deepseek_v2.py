@@ -132,11 +132,12 @@ def write(folder: Path, *, seed: int = 0) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2), encoding="utf-8")
+    bos, eos = CONFIG["bos_token_id"], CONFIG["eos_token_id"]
     tokenizer.write(
         folder,
         vocab_size=VOCAB_SIZE,
-        bos_token_id=CONFIG["bos_token_id"],
-        eos_token_id=CONFIG["eos_token_id"],
+        special={bos: f"<{bos}>", eos: f"<{eos}>"},
+        roles={"bos_token": bos, "eos_token": eos, "unk_token": bos},
     )
     save_file(weights(CONFIG, seed), str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from . import deepseek_v2
+from . import deepseek_v2, tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,38 +96,6 @@ _PREPROCESSOR_CONFIG: dict[str, Any] = {
     },
 }
 
-_TOKENIZER: dict[str, Any] = {
-    "version": "1.0",
-    "added_tokens": [
-        {
-            "id": token,
-            "content": content,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for token, content in ((0, "[EOS]"), (MEDIA_TOKEN, "<|media_pad|>"))
-    ],
-    "pre_tokenizer": {"type": "WhitespaceSplit"},
-    "model": {
-        "type": "WordLevel",
-        "vocab": {
-            "[EOS]": 0,
-            "<|media_pad|>": MEDIA_TOKEN,
-            **{f"w{token}": token for token in range(2, deepseek_v2.VOCAB_SIZE)},
-        },
-        "unk_token": "[EOS]",
-    },
-}
-
-_TOKENIZER_CONFIG: dict[str, Any] = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "eos_token": "[EOS]",
-    "pad_token": "[EOS]",
-}
-
 
 def _vision_weights(seed: int) -> dict[str, torch.Tensor]:
     """Random float32 weights of the vision tower and of the projector into the text model."""
@@ -166,10 +134,15 @@ def write(folder: Path, *, seed: int = 0) -> Path:
     for name, content in (
         ("config.json", CONFIG),
         ("preprocessor_config.json", _PREPROCESSOR_CONFIG),
-        ("tokenizer.json", _TOKENIZER),
-        ("tokenizer_config.json", _TOKENIZER_CONFIG),
     ):
         (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
+    eos = TEXT_CONFIG["eos_token_id"]
+    tokenizer.write(
+        folder,
+        vocab_size=deepseek_v2.VOCAB_SIZE,
+        special={eos: "[EOS]", MEDIA_TOKEN: "<|media_pad|>"},
+        roles={"eos_token": eos, "pad_token": eos, "unk_token": eos},
+    )
     (folder / "media_processor.py").write_text(_PROCESSOR, encoding="utf-8")
     text = {f"language_model.{name}": made for name, made in deepseek_v2.weights(TEXT_CONFIG, seed).items()}
     save_file({**text, **_vision_weights(seed)}, str(folder / "model.safetensors"), metadata={"format": "pt"})

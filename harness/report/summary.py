@@ -11,7 +11,7 @@ from harness.evidence import BROKEN
 from harness.findings import Finding
 
 from .gather import OUTCOMES, group_of, sentence
-from .text import fenced
+from .text import aligned, fenced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,14 +54,7 @@ def findings(cases: Iterable[CaseResult]) -> list[tuple[Finding, list[str]]]:
 def terminal(record: Evidence, path: Path) -> None:
     """Print the summary of a run."""
     rows = table(record.cases)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    print()
-    for row in rows:
-        cells = [
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-        ]
-        print("  ".join(cells).rstrip())
+    print("", *aligned(rows, right=range(1, len(rows[0]))), sep="\n")
     for number, (finding, ids) in enumerate(findings(record.cases), 1):
         print(f"\nfinding {number}: {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else ""))
         print(textwrap.indent(finding.explain(), "  "))

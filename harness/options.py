@@ -1,0 +1,40 @@
+"""What a run of the suite is asked for."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .releases import Device
+    from .settings import ModelKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line of ``harness check`` says."""
+
+    clients: tuple[str, ...]
+    device: Device
+    tensor_parallel_sizes: tuple[int, ...]
+    model_kind: ModelKind | None
+    keyword: str
+    evidence: Path | None
+    update_snapshots: bool
+    jobs: int | None
+    as_json: bool
+    snapshots_of: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out that the suite has for this vLLM."""
+        return not (
+            self.clients or self.tensor_parallel_sizes or self.keyword or self.model_kind or self.snapshots_of
+        )
+
+    def say(self, line: str) -> None:
+        """Tell how the run goes on: beside the evidence, where that is printed."""
+        print(line, file=sys.stderr if self.as_json else sys.stdout, flush=True)
