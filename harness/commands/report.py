@@ -91,10 +91,11 @@ def _write(options: argparse.Namespace, table: Table, changed: list[Step]) -> No
 
 
 def _lines(table: Table) -> list[str]:
-    from harness.report.text import legible
+    from harness.report.text import aligned, legible
 
-    lines = [f"{'run':<14}{'verdict':<12}cases"]
-    lines += [legible(f"{row.name:<14}{row.verdict:<12}{_said(row)}") for row in table.rows]
+    lines = aligned(
+        [("run", "verdict", "cases"), *((legible(row.name), row.verdict, legible(_said(row))) for row in table.rows)]
+    )
     return [*lines, "", ", ".join(f"{count} {verdict}" for verdict, count in table.counts.items())]
 
 
