@@ -20,7 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="executor, llm (both if not given), extract-hidden-states, speculators-0.3.0, or module:attribute; repeat",
+        help="executor, llm (both if not given), extract-hidden-states, speculators-0.3.0, or module:attribute; "
+        "repeat for several",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
