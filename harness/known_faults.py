@@ -11,17 +11,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class KnownFault:
-    """One fault of a release that is not the client's."""
+    """One fault of a release that is not the client's; ``cases`` are globs over case ids."""
 
     releases: tuple[str, ...]
     device: str
-    case: str
+    cases: tuple[str, ...]
     evidence: str
     cause: str
     link: str = ""
 
     def covers(self, release: str, device: str, case: str) -> bool:
-        return release in self.releases and device == self.device and fnmatch.fnmatchcase(case, self.case)
+        return (
+            release in self.releases
+            and device == self.device
+            and any(fnmatch.fnmatchcase(case, pattern) for pattern in self.cases)
+        )
 
 
 @functools.cache
@@ -29,7 +33,8 @@ def load() -> tuple[KnownFault, ...]:
     """All known faults."""
     text = importlib.resources.files(__package__).joinpath("known_faults.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text).get("fault", [])
-    return tuple(KnownFault(**{**row, "releases": tuple(row["releases"])}) for row in rows)
+    lists = ("releases", "cases")
+    return tuple(KnownFault(**row | {name: tuple(row[name]) for name in lists}) for row in rows)
 
 
 def of_case(release: str, device: str, case: str) -> KnownFault | None:

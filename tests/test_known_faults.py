@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from conftest import TESTS
 
 from harness import known_faults, releases, settings
 from harness.known_faults import KnownFault
 
+CASES = TESTS.parent / "cases"
 GROUPS = [group.name for kind in settings.MODEL_KINDS for group in settings.plan([], [], kind)]
 
 
-@pytest.mark.parametrize("fault", known_faults.load(), ids=lambda fault: f"{fault.releases[0]} {fault.case}")
+@pytest.mark.parametrize("fault", known_faults.load(), ids=lambda fault: f"{fault.releases[0]} {fault.cases[0]}")
 def test_listed_fault_is_of_pinned_releases_and_has_evidence(fault: KnownFault) -> None:
     for version in fault.releases:
         assert fault.device in releases.find(version).builds, (version, fault)
@@ -16,20 +20,28 @@ def test_listed_fault_is_of_pinned_releases_and_has_evidence(fault: KnownFault) 
     assert fault.evidence.strip(), fault
 
 
-@pytest.mark.parametrize("fault", known_faults.load(), ids=lambda fault: f"{fault.releases[0]} {fault.case}")
+@pytest.mark.parametrize("fault", known_faults.load(), ids=lambda fault: f"{fault.releases[0]} {fault.cases[0]}")
 def test_listed_fault_covers_a_case_on_an_engine_that_is_run(fault: KnownFault) -> None:
     ids = [
         *(f"test_values.py::test_values[{group}-layer{layer}]" for group in GROUPS for layer in range(5)),
         *(f"test_prompts.py::test_batch_equals_one_by_one[{group}]" for group in GROUPS),
         *(f"test_closing.py::test_closing_leaves_nothing[{group}]" for group in GROUPS),
+        *(f"test_chunks.py::test_long_prompt[{group}-3-budgets]" for group in GROUPS),
+        *(f"{path.name}::test_x[{group}]" for path in CASES.glob("test_*.py") for group in GROUPS),
     ]
-    covered = [case for case in ids if fault.covers(fault.releases[0], fault.device, case)]
-    assert covered, f"{fault.case} matches no case: a bracket is a pattern, write it [[] and a closing one ]"
+    for pattern in fault.cases:
+        alone = replace(fault, cases=(pattern,))
+        covered = [case for case in ids if alone.covers(fault.releases[0], fault.device, case)]
+        assert covered, f"{pattern} matches no case: a bracket is a pattern, write it [[] and a closing one ]"
 
 
 def test_fault_covers_its_releases_device_and_cases_only() -> None:
     fault = KnownFault(
-        releases=("0.12.0", "0.13.0"), device="cpu", case="test_x.py::test_y[[]llm-uni-tp1-*", evidence="e", cause="c"
+        releases=("0.12.0", "0.13.0"),
+        device="cpu",
+        cases=("test_x.py::test_y[[]llm-uni-tp1-*",),
+        evidence="e",
+        cause="c",
     )
     case = "test_x.py::test_y[llm-uni-tp1-layer3]"
     assert fault.covers("0.12.0", "cpu", case)
@@ -42,7 +54,7 @@ def test_fault_covers_its_releases_device_and_cases_only() -> None:
 
 def test_first_fault_that_covers_a_case_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     faults = tuple(
-        KnownFault(releases=("0.12.0",), device="cpu", case=case, evidence="e", cause=case)
+        KnownFault(releases=("0.12.0",), device="cpu", cases=(case,), evidence="e", cause=case)
         for case in ("test_a.py::*", "*")
     )
     monkeypatch.setattr(known_faults, "load", lambda: faults)
