@@ -12,17 +12,16 @@ from harness.errors import CaptureError, ReplyTimeoutError
 
 from .calls import Calls
 from .contract import EngineSpec, Sample, check_prompts, check_spec
+from .extended import Extended
 from .failures import end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
     from harness.adapters.base import Adapter
 
 
-class ExecutorEngine:
+class ExecutorEngine(Extended):
     """A booted executor and its scheduler."""
 
     def __init__(self, spec: EngineSpec, adapter: Adapter) -> None:
@@ -51,18 +50,6 @@ class ExecutorEngine:
 
     def identities(self) -> list[dict[str, Any]]:
         return self.ask("harness_identity")
-
-    def activity(self) -> dict[str, int]:
-        activity: dict[str, int] = self.ask("harness_activity")[0]
-        return activity
-
-    def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
-        self.ask("harness_follow_inputs")
-        self.capture([prompt])
-        return delivery.merged(self.ask("harness_inputs"))
-
-    def ask(self, method: str, *arguments: Any) -> list[Any]:
-        return self._calls.ask(method, *arguments)
 
     def rpc(
         self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None

@@ -11,12 +11,11 @@ from harness.errors import CaptureError, NotApplicableError
 
 from .calls import Calls
 from .contract import EngineSpec, Sample, check_prompts, check_spec
+from .extended import Extended
 from .failures import bounded, end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import torch
 
 
 class OpenLLM:
@@ -58,7 +57,7 @@ class OpenLLM:
         end(self._llm.llm_engine.engine_core.shutdown, self._calls.workers)
 
 
-class LLMEngine(OpenLLM):
+class LLMEngine(OpenLLM, Extended):
     """One whose workers have our hooks."""
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -74,18 +73,6 @@ class LLMEngine(OpenLLM):
             [{"prompt_token_ids": list(prompt), "cache_salt": f"{next(self._salts)}"} for prompt in prompts]
         )
         return delivery.samples(self.spec, prompts, self.ask("harness_take"))
-
-    def activity(self) -> dict[str, int]:
-        activity: dict[str, int] = self.ask("harness_activity")[0]
-        return activity
-
-    def inputs(self, prompt: Sequence[int]) -> dict[int, torch.Tensor]:
-        self.ask("harness_follow_inputs")
-        self.capture([prompt])
-        return delivery.merged(self.ask("harness_inputs"))
-
-    def ask(self, method: str, *arguments: Any) -> list[Any]:
-        return self._calls.ask(method, *arguments)
 
     def rpc(
         self, method: str, *arguments: Any, unique_reply_rank: int | None = None, limit: float | None = None

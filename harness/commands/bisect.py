@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from harness.errors import EnvironmentUnusableError, UsageError
 
+from . import arguments
+
 if TYPE_CHECKING:
     import argparse
 
@@ -35,21 +37,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--failure", metavar="REGEX", help="the command fails only if it says this; else it cannot be tested"
     )
-    parser.add_argument(
-        "--builds",
-        default="releases",
-        metavar="SOURCE",
-        help="releases (if not given), nightly, or the address of an index page that lists wheels of vLLM",
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--with",
-        action="append",
-        default=[],
-        dest="requirements",
-        metavar="REQUIREMENT",
-        help="a further requirement, resolved together with vLLM; repeat for several",
-    )
+    arguments.builds(parser)
+    arguments.environment(parser)
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="a release that takes longer cannot be tested"
     )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
 
+from . import arguments
+
 if TYPE_CHECKING:
     import argparse
 
@@ -20,15 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="a specifier ('>=0.15,<0.20') or versions ('0.15.1,0.16.0'); all with a build if not given",
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--with",
-        action="append",
-        default=[],
-        dest="requirements",
-        metavar="REQUIREMENT",
-        help="a further requirement, resolved together with vLLM; repeat for several",
-    )
+    arguments.environment(parser)
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="how long it may take on a release")
     parser.add_argument(
         "--results",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import arguments
+
 if TYPE_CHECKING:
     import argparse
 
@@ -12,22 +14,8 @@ HELP = "make a release's environment, or reuse it, and print its interpreter"
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("release", help="a pinned version, as `harness releases` lists them")
-    parser.add_argument(
-        "--builds",
-        default="releases",
-        metavar="SOURCE",
-        help="releases (if not given), nightly, or the address of an index page that lists wheels of vLLM",
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--with",
-        action="append",
-        default=[],
-        dest="requirements",
-        metavar="REQUIREMENT",
-        help="a further requirement, resolved together with vLLM; repeat for several",
-    )
-
+    arguments.builds(parser)
+    arguments.environment(parser)
     parser.add_argument(
         "--client",
         action="append",
