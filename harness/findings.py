@@ -58,12 +58,15 @@ _INCIDENTAL = re.compile(r"(?:/[^\s/'\"]+)+/|0x[0-9a-fA-F]+|\d+")
 
 
 def alike(one: Finding, other: Finding) -> bool:
-    """Whether two findings are the same failure, seen twice: the same words, whatever the numbers and folders."""
+    """Whether two findings are the same failure, seen twice: the same words, whatever the numbers and folders.
+
+    What was expected may differ: a release that needed more repairs before it says so there.
+    """
     return _words(one) == _words(other)
 
 
 def _words(finding: Finding) -> tuple[str, ...]:
-    return tuple(_INCIDENTAL.sub("#", text) for text in (finding.expected, finding.got))
+    return tuple(_INCIDENTAL.sub("#", text) for text in (finding.got, finding.cause))
 
 
 def _indent(text: str) -> str:

@@ -48,4 +48,5 @@ def test_explanation_holds_every_part_and_lines_up() -> None:
 def test_the_same_failure_whatever_its_numbers_and_folders(one: str, other: str, same: bool) -> None:
     first, second = (Finding(**{**PARTS, "got": got}) for got in (one, other))
     assert alike(first, second) == same
-    assert not alike(first, Finding(**{**PARTS, "got": one, "expected": "something else"}))
+    assert not alike(first, Finding(**{**PARTS, "got": one, "cause": "something else"}))
+    assert alike(first, Finding(**{**PARTS, "got": one, "expected": "the same, with more in place"}))

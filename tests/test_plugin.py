@@ -88,7 +88,7 @@ KNOWN = """
     from harness import known_faults
 
     FAULT = known_faults.KnownFault(
-        releases=("0.16.0",), device="cpu", case="*::test_known*", evidence="seen", cause="a kernel is wrong"
+        releases=("0.16.0",), device="cpu", cases=("*::test_known*",), evidence="seen", cause="a kernel is wrong"
     )
     known_faults.load = lambda: (FAULT,)
 """
