@@ -64,7 +64,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: Options, chosen: Seq
         dtype="float32",
         groups=tuple(chosen),
         layers=(4, 0, 2),
-        checkpoints={"deepseek-v2": str(work)},
+        checkpoints=dict.fromkeys(settings.MODEL_KINDS, str(work)),
         work=str(work),
         snapshots=check._held_to(RELEASE, options),
         variables={},

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import flow
@@ -161,6 +162,12 @@ def test_another_client_records_nothing(recorded: Path, tmp_path: Path) -> None:
     suite = _copy(recorded, tmp_path, "describe([states]) -> describe(states)")
     flow.run(suite, THEIRS, clients=("toys:SOUND",), update_snapshots=True)
     assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+def test_another_checkpoint_is_held_to_what_was_recorded_on_the_first(recorded: Path, tmp_path: Path) -> None:
+    kimi = [replace(group, model_kind="kimi-k25") for group in flow.OURS]
+    code, record = flow.run(_copy(recorded, tmp_path), kimi, model_kind="kimi-k25")
+    assert (code, record["verdict"]) == (0, "conforms"), record
 
 
 # The extension by itself.
