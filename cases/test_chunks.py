@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.agreement import agree
-from harness.findings import expect
 
 if TYPE_CHECKING:
     from harness.shared_engine import SharedEngine
@@ -19,16 +18,14 @@ ADVICE = "file rows by the position in the prompt (num_computed_tokens), over as
 
 def _cut(engine: SharedEngine, at_least: int) -> None:
     """The runner did cut prompts into chunks, where the engine can tell."""
-    activity = engine.activity()
-    if activity is not None:
-        expect(
-            activity["cut"] >= at_least,
-            expected=f"at least {at_least} chunks that end before their prompt, with a budget of "
-            f"{engine.spec.max_num_batched_tokens}",
-            got=str(activity),
-            cause="the engine does not chunk: this case proves nothing about chunks",
-            advice="look at what the release makes of enable_chunked_prefill and max_num_batched_tokens",
-        )
+    engine.happened(
+        "cut",
+        at_least,
+        what=f"at least {at_least} chunks that end before their prompt, with a budget of "
+        f"{engine.spec.max_num_batched_tokens}",
+        cause="the engine does not chunk: this case proves nothing about chunks",
+        advice="look at what the release makes of enable_chunked_prefill and max_num_batched_tokens",
+    )
 
 
 @pytest.mark.tight

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import textwrap
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -217,9 +216,3 @@ def lines(found: Found, *, find_fix: bool) -> list[str]:
         explained = seen.finding.explain() if seen.finding else f"passed{_took(seen)}"
         out += ["", f"on {when}", *(f"  {line}" for line in explained.splitlines())]
     return [*out, "", f"{found.tested} of {found.builds} tested"]
-
-
-def progress(as_json: bool) -> Callable[[str], None]:
-    """Where a person reads how far it is."""
-    stream = sys.stderr if as_json else sys.stdout
-    return lambda line: print(line, file=stream, flush=True)

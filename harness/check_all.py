@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from . import __version__, environments, evidence, processes, sources, uv
+from . import __version__, environments, evidence, processes, sources, terminal, uv
 from .errors import FINDINGS, INTERRUPTED, OK, EnvironmentUnusableError, UsageError
 from .report.gather import sentence
 
@@ -60,15 +60,14 @@ def check_all(builds: Sequence[Build], arguments: Sequence[str], *, prune: bool,
     Returns:
         0 if all conform; 1 on findings; else the code of the first that has no result; 130 after ^C.
     """
-    said_to = sys.stderr if as_json else sys.stdout
     ended: list[Ended] = []
     interrupted = False
     try:
         for number, build in enumerate(builds, 1):
-            print(f"[{number}/{len(builds)}] {build.requirement}", file=said_to, flush=True)
+            terminal.say(f"[{number}/{len(builds)}] {build.requirement}", as_json=as_json)
             done = builds[: number - 1] if prune else None
             ended.append(_one(build, arguments, done=done, as_json=as_json))
-            print(f"{build.release}: {ended[-1].verdict}: {ended[-1].note}", file=said_to, flush=True)
+            terminal.say(f"{build.release}: {ended[-1].verdict}: {ended[-1].note}", as_json=as_json)
     except KeyboardInterrupt:
         interrupted = True
     left = [

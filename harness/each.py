@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from . import environments, within
+from . import environments, terminal, within
 from .errors import FINDINGS, OK, EnvironmentUnusableError
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def each(
     for number, build in enumerate(builds, 1):
         outcome = _on(build, command, requirements, timeout, folder / f"{build.release}.log")
         outcomes.append(outcome)
-        line = f"[{number}/{len(builds)}] {_line(outcome)}"
-        print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
+        terminal.say(f"[{number}/{len(builds)}] {_line(outcome)}", as_json=as_json)
     if as_json:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from . import terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,4 +38,4 @@ class Options:
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""
-        print(line, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+        terminal.say(line, as_json=self.as_json)

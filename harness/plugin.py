@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (group,) = item.iter_markers("xdist_group")
         return order.get(group.args[0], len(order)), _turn(item) or 0
 
-    items[:] = [item for item in items if _turn(item) is not None and run.wants(_group(item), case_id(item.nodeid))]
+    items[:] = [item for item in items if _runs(item, run)]
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("no engine"))
@@ -92,10 +92,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause)
             )
-    if not any(group.setting.tight for group in run.groups):
-        # pytest makes a skipped case of one that has no engine, and nothing may be skipped.
-        items[:] = [item for item in items if item.get_closest_marker("tight") is None]
     items.sort(key=place)
+
+
+def _runs(item: pytest.Item, run: Run) -> bool:
+    if item.get_closest_marker("tight") is not None and not any(group.setting.tight for group in run.groups):
+        return False  # pytest makes a skipped case of one that has no engine, and nothing may be skipped.
+    return _turn(item) is not None and run.wants(_group(item), case_id(item.nodeid))
 
 
 def _turn(item: pytest.Item) -> int | None:

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from .errors import CaptureError, ClientError, NotApplicableError
+from .findings import expect
 from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
 
 if TYPE_CHECKING:
@@ -63,6 +64,20 @@ class SharedEngine(RemoteEngine):
             return None
         activity: dict[str, int] = self.call("activity")
         return activity
+
+    def happened(self, count: str, at_least: int, *, what: str, cause: str, advice: str) -> None:
+        """The engine did get, since the last `activity`, into the situation that a case is about, if it can tell.
+
+        Args:
+            count: a field of `harness.worker.Activity`.
+            at_least: how often.
+            what: the situation, and the finding's ``cause`` and ``advice`` where it did not happen.
+            cause: why the case then proves nothing.
+            advice: where to look.
+        """
+        activity = self.activity()
+        if activity is not None:
+            expect(activity[count] >= at_least, expected=what, got=str(activity), cause=cause, advice=advice)
 
     def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
         """The samples of one capture, as they are after the next one."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import builds, diff, environments, evidence, findings, sources, uses, watched, wheels, within
-from .errors import EnvironmentUnusableError, UsageError
+from .errors import CannotTestError, EnvironmentUnusableError, UsageError
 from .findings import Finding
 from .journal import Observation
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .environments import Environment
     from .releases import Build, Device
 
-CANNOT_BE_TESTED = 125
 # As a shell tells it, and `within`: 128 and the number of the signal.
 _SIGNALS = {128 + number: number.name for number in signal.Signals}
 
@@ -110,7 +109,8 @@ class CommandSubject(_InEnvironment):
         if ended.status in _SIGNALS:
             how = f"signal {_SIGNALS[ended.status]}"
             expected = "the command not to be ended by a signal"
-        if ended.status == CANNOT_BE_TESTED or (self.failure is not None and not re.search(self.failure, said)):
+        another = self.failure is not None and not re.search(self.failure, said)
+        if ended.status == CannotTestError.exit_code or another:
             reason = how if self.failure is None else f"{how}, without {self.failure!r}"
             return Observation(outcome="untestable", reason=f"{reason}: {last}", seconds=ended.seconds, log=str(log))
         finding = Finding(

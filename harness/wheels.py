@@ -50,11 +50,10 @@ def surface_of(build: Build) -> Surface:
         EnvironmentUnusableError: the wheel cannot be had.
         UsageError: the cache cannot be written.
     """
-    stored = _stored(build)
-    if stored is not None:
-        return stored
-    found = _installed(build) or (_from_wheel(build) if build.url is None else _from_web(build.url))
-    return _store(build, found)
+    at_hand = surface_at_hand(build)
+    if at_hand is not None:
+        return at_hand
+    return _store(build, _from_wheel(build) if build.url is None else _from_web(build.url))
 
 
 def surface_at_hand(build: Build) -> Surface | None:
@@ -67,7 +66,7 @@ def surface_at_hand(build: Build) -> Surface | None:
     if stored is not None:
         return stored
     found = _installed(build)
-    return None if found is None else _store(build, found)
+    return _store(build, found) if found else None
 
 
 def _file(build: Build) -> Path:

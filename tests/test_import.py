@@ -11,6 +11,7 @@ MODULES = (
     "harness.errors",
     "harness.releases",
     "harness.structure",
+    "harness.terminal",
     "harness.arrays",
     "harness.findings",
     "harness.evidence",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,11 +62,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import bisect, diff, journal
+    from harness import bisect, diff, journal, terminal
 
     found_builds = _between(options)
     subject = _subject(options, found_builds[-1 if options.find_fix else 0])
-    say = bisect.progress(options.json)
+    say = partial(terminal.say, as_json=options.json)
     builds, same_as = (found_builds, {}) if options.no_prune else bisect.prune(found_builds, subject)
     question = {
         **{name: getattr(options, name) for name in ("good", "bad", "find_fix", "builds", "device")},
