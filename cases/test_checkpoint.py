@@ -1,4 +1,4 @@
-"""Checkpoints: a damaged one is refused before anything is loaded, and the suite's own leave no choice to rounding."""
+"""Checkpoints: a damaged one is refused before it is loaded, and the suite's own leave no choice to rounding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from harness.shared_engine import SharedEngine
 
-# Of scores whose rounding error in bfloat16 is at most 0.03: 0.8 was seen of DeepseekV2's logits, 0.17 of KimiK25's sums.
+# By how much the chosen experts are ahead: 0.89 of DeepseekV2's logits, 0.17 of KimiK25's scores, which reach 2.
 ROUTING_MARGIN = 0.1
 
 

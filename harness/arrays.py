@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[np.float32]
 
 
-# How far states may be apart that ought to be equal, by the dtype in which the engine computes: from Hugging Face, and
-# from themselves in another batch. As a part of the largest value, since that is what rounding goes with.
+# How far states may be apart that ought to be equal, by the dtype in which the engine computes: from Hugging Face,
+# and from themselves in another batch. As a part of the largest value, since that is what rounding goes with.
 #
 # float32: XX was seen after five layers on every release whose kernels are exact. The smallest fault that was met,
 #   router logits cast to bfloat16, is at YY and more.

@@ -49,17 +49,13 @@ class Options:
 
     def results(self, release: str) -> str:
         """The name of the folder for the results of a release."""
-        return f"{release}-{self.device}{self._variant}"
+        dtype = "" if self.dtype == DEFAULT_DTYPES[self.device] else self.dtype
+        return "-".join(filter(None, [release, self.device, dtype, self.model_runner]))
 
     def snapshots(self, release: str) -> str:
-        """The name of the folder of the snapshots that a release is held to: each device and runner has its own."""
-        device = "" if self.device == "cpu" else f"-{self.device}"
-        return f"{self.snapshots_of or release}{device}{self._variant}"
-
-    @property
-    def _variant(self) -> str:
-        dtype = "" if self.dtype == DEFAULT_DTYPES[self.device] else self.dtype
-        return "".join(f"-{part}" for part in (dtype, self.model_runner) if part)
+        """The name of the folder of the snapshots that a release is held to: GPUs have their own, and each runner."""
+        device = "" if self.device == "cpu" else self.device
+        return "-".join(filter(None, [self.snapshots_of or release, device, self.model_runner]))
 
     @property
     def whole(self) -> bool:

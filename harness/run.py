@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .clients.contract import EngineSpec
+    from .releases import Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Run:
     """
 
     release: str
-    device: str
+    device: Device
     dtype: str
     groups: tuple[Group, ...]
     layers: tuple[int, ...]

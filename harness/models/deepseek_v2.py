@@ -140,7 +140,7 @@ def weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
             mlp(f"{prefix}.mlp", config["intermediate_size"])
             continue
         made[f"{prefix}.post_attention_layernorm.weight"][-experts:] = 1.0
-        # Another expert for the same wish in every layer; the factor makes up for what the norm divides by, which grows.
+        # Another expert for the same wish in every layer. The factor makes up for the norm's divisor, which grows.
         wishes = torch.roll(torch.eye(experts), layer, dims=0) * (1.5 + layer / 2)
         made[f"{prefix}.mlp.gate.weight"] = torch.cat([torch.zeros(experts, hidden - experts), wishes], dim=1)
         if config["topk_method"] == "noaux_tc":
