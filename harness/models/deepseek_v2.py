@@ -1,6 +1,8 @@
-"""A tiny DeepseekV2 whose dimensions run on every pinned CPU release.
+"""A tiny DeepseekV2 whose dimensions run on every pinned CPU release, and on GPUs.
 
-kv_lora_rank 512 and qk_rope_head_dim 64 are the only MLA dimensions that attention backends take (head size 576).
+The dimensions of a head are the published ones, as attention backends take few others: of MLA only kv_lora_rank 512
+with qk_rope_head_dim 64 (head size 576), and its prefill on a Hopper GPU only 128 and 64 against 128, and two more
+(0.26.0, v1/attention/backends/mla/prefill/flash_attn.py; up to 0.20.2 FlashAttention 3 itself refuses others).
 The CPU kernel for grouped experts wants twice a rank's moe_intermediate_size to be a multiple of 64, so it is 64
 for TP=2 (0.17.1, vllm/model_executor/layers/fused_moe/cpu_fused_moe.py only checks 32). Rotary scaling is set, as in
 every published DeepSeek and Kimi checkpoint: without it, vLLM's CPU rotary kernel is wrong at every position but the
@@ -43,8 +45,8 @@ CONFIG: dict[str, Any] = {
     "q_lora_rank": None,
     "kv_lora_rank": 512,
     "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 32,
-    "v_head_dim": 32,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "n_shared_experts": 1,
@@ -162,7 +164,7 @@ def cast(made: dict[str, torch.Tensor], dtype: str) -> dict[str, torch.Tensor]:
 
 
 def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
-    """Write config, tokenizer and ``model.safetensors`` (850k parameters; 3 MB in float32) into a folder."""
+    """Write config, tokenizer and ``model.safetensors`` (2M parameters; 8 MB in float32) into a folder."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)

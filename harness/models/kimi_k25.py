@@ -127,7 +127,7 @@ def _vision_weights(seed: int) -> dict[str, torch.Tensor]:
 
 
 def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
-    """Write the checkpoint into a folder: weights (1.1M parameters), configs, tokenizer, media processor."""
+    """Write the checkpoint into a folder: weights (2.1M parameters), configs, tokenizer, media processor."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
