@@ -220,3 +220,11 @@ def test_a_run_held_to_what_another_release_did(recorded: Path, tmp_path: Path) 
     assert broken["id"] == "test_reply.py::test_other[executor-mp-tp2]"
     assert "one list less" in broken["finding"]["got"], broken
     assert "in 0.11.0/test_reply.json" in broken["finding"]["expected"], broken
+
+
+def test_structure_in_another_dtype_is_as_it_is_recorded_and_a_cast_is_not() -> None:
+    recorded = {"states": "tensor float32 [5, 64]", "lost": ["float32", [5, 64], 1], "ids": "tensor int64 [5]"}
+    seen = {"states": "tensor bfloat16 [5, 64]", "lost": ["bfloat16", [5, 64], 1], "ids": "tensor int64 [5]"}
+    assert snapshots.as_recorded(seen, "bfloat16", "float32") == recorded
+    assert snapshots.as_recorded(recorded, "float32", "float32") == recorded
+    assert snapshots.as_recorded(recorded, "bfloat16", "float32") == seen
