@@ -15,6 +15,7 @@ from . import (
     diff,
     each,
     environment,
+    extract,
     faults,
     predict,
     probe,
@@ -50,4 +51,5 @@ COMMANDS: dict[str, Command] = {
     "bisect": bisect,
     "each": each,
     "report": report,
+    "extract": extract,
 }

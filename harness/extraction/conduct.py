@@ -1,0 +1,186 @@
+"""``harness extract``: from a plan to a folder that is complete, or that the same command goes on with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from harness.errors import CaptureError
+from harness.remote import RemoteEngine
+
+from . import folder, journal, manifest, resume, stored
+from .display import Meter, summary
+from .drive import Drive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from .display import Display
+    from .jobs import Delivered, Progress
+    from .plan import Plan
+
+# 540 GB take 23 minutes from a disk, and hours from a network.
+BOOT_SECONDS = 4 * 3600.0
+
+
+class Extraction:
+    """One run of the command on a folder that it has to itself."""
+
+    def __init__(self, plan: Plan, display: Display, client: str) -> None:
+        request = plan.request
+        self._plan = plan
+        self._display = display
+        self._client = client
+        self._manifest = plan.manifest
+        self._manifest_path = manifest.path(request.output, request.shard)
+        self._journal_path = journal.path(request.output, request.shard)
+        self._own = request.shard.indices(len(plan.prompts))
+        self._files: set[str] = set()
+        self._done = bytearray(len(self._own))
+
+    def run(self, lock: int, work: Path, permit: Callable[[], Sequence[str]]) -> None:
+        """Extract what is missing.
+
+        Args:
+            lock: the folder's, which the engine's processes hold on to.
+            work: for temporary files.
+            permit: raises unless this run may start; gives what let it, for the manifest.
+        """
+        self._take_up()
+        if all(self._done):
+            self._finish("complete", "every sample was there already: nothing was booted")
+            return
+        self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit())))
+        logs = self._plan.request.output / f"logs{self._plan.request.shard.suffix}"
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir()
+        # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
+        os.environ["TMPDIR"] = str(work)
+        try:
+            self._extract(lock, logs / "engine.log")
+        except CaptureError as error:
+            raise type(error)(f"{error} {self._how_to_go_on()}") from error
+        except KeyboardInterrupt:
+            self._display.say("interrupted", self._how_to_go_on())
+            raise
+        finally:
+            self._leave()
+        shutil.rmtree(logs)
+
+    def _take_up(self) -> None:
+        request = self._plan.request
+        kept = resume.take_up(request.output, request.shard, self._manifest, self._plan.prompts)
+        for text in kept.dropped:
+            self._display.say("dropped", f"extracted again: {text}")
+        for record in kept.records:
+            self._count(record)
+        if kept.records:
+            self._display.say(
+                "resumed",
+                f"going on in {request.output}: {len(kept.records)} of {len(self._own)} samples are there",
+                kept=len(kept.records),
+                of=len(self._own),
+            )
+
+    def _extract(self, lock: int, log: Path) -> None:
+        plan = self._plan
+        missing = [index for index, done in zip(self._own, self._done, strict=True) if not done]
+        meter = Meter(len(missing), sum(plan.prompts.tokens[index] for index in missing))
+        with contextlib.closing(
+            RemoteEngine(self._client, plan.spec, log=log, variables=plan.variables, held=(lock,))
+        ) as engine:
+            self._display.say("booting", f"booting {plan.request.model}; {log.with_suffix('.stderr.log')} has more")
+            engine.open(BOOT_SECONDS)
+            seconds = round(engine.timings["boot"], 1)
+            self._display.say("up", f"up after {seconds} s", seconds=seconds)
+            self._manifest.write(self._manifest_path)
+            engine.call("start", str(plan.request.output), plan.request.layout)
+            meter.start()
+            with contextlib.closing(journal.Appender(self._journal_path)) as noted:
+                Drive(
+                    engine,
+                    plan.prompts.jobs(missing),
+                    plan.request.layout,
+                    lambda progress: self._note(progress, noted, meter),
+                ).run()
+        self._finish("done", summary(meter), **meter.facts())
+
+    def _note(self, progress: Progress, noted: journal.Appender, meter: Meter) -> None:
+        """Count what was delivered."""
+        records = [self._record(delivered) for delivered in progress.delivered]
+        if records and self._manifest.dtype is None:
+            first = self._plan.request.output / records[0].file
+            self._manifest.dtype = stored.read(first, self._plan.request.layout).dtype
+            self._manifest.write(self._manifest_path)
+        noted.add(records)
+        for record in records:
+            self._count(record)
+        meter.add(samples=len(records), tokens=progress.tokens, size=progress.bytes, stalled=progress.stalled)
+        self._display.progress(meter)
+
+    def _record(self, delivered: Delivered) -> journal.Record:
+        return journal.Record(
+            index=delivered.index,
+            file=delivered.file,
+            tokens=delivered.tokens,
+            bytes=delivered.bytes,
+            ids=self._plan.prompts.digest(delivered.index).hex(),
+            rank=delivered.rank,
+        )
+
+    def _count(self, record: journal.Record) -> None:
+        self._done[record.index - self._own.start] = True
+        self._files.add(record.file)
+        for name, count in (("samples", 1), ("tokens", record.tokens), ("bytes", record.bytes)):
+            self._manifest.delivered[name] += count
+
+    def _finish(self, event: str, text: str, **facts: float) -> None:
+        """All of it is there."""
+        self._manifest.complete = True
+        self._manifest.write(self._manifest_path)
+        output = str(self._plan.request.output)
+        self._display.say(
+            event, f"{text}; {len(self._own)} samples in {output}", output=output, complete=True, **facts
+        )
+
+    def _leave(self) -> None:
+        """However it ended: nothing half written stays, and nothing at all of a run that delivered nothing."""
+        if self._manifest.complete:
+            return
+        with contextlib.suppress(OSError):  # The disk may be full, or gone: that has been said.
+            resume.sweep(self._plan.request.output, self._own, self._files)
+            if any(self._done):
+                self._manifest.write(self._manifest_path)
+            else:
+                self._manifest_path.unlink(missing_ok=True)
+                self._journal_path.unlink(missing_ok=True)
+
+    def _how_to_go_on(self) -> str:
+        there = sum(self._done)
+        if not there:
+            return "Nothing was delivered."
+        return (
+            f"{there} of {len(self._own)} samples are whole in {self._plan.request.output}, and the same command "
+            f"goes on from there."
+        )
+
+
+def extract(plan: Plan, display: Display, permit: Callable[[], Sequence[str]], client: str = "extract") -> None:
+    """Do it.
+
+    Args:
+        plan: what.
+        display: where it is told.
+        permit: raises unless this run may start; gives the digests of what let it.
+        client: whose engine it is.
+
+    Raises:
+        UsageError: the folder cannot be written, is of another extraction, or another run has it.
+        CaptureError: the engine's; what was delivered by then stays, and the message says how much.
+        OSError: the journal or the manifest cannot be written.
+    """
+    with folder.opened(plan.request.output, plan.request.shard) as (lock, work), display:
+        Extraction(plan, display, client).run(lock, work, permit)
