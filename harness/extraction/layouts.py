@@ -7,10 +7,12 @@ file of it. Rows are ``[layers, hidden_size]`` in the model's dtype, one after t
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Mapping
     from pathlib import Path
 
@@ -89,7 +91,80 @@ class Connector:
 
     def finish(self, partial: Path, final: Path, form: Form, text: Text) -> None:
         del form, text
+        # vLLM's `load_hidden_states` opens it first, and waits while its writer holds it (0.24.0 to 0.32.0).
+        final.with_name(f"{final.name}.lock").touch()
         partial.replace(final)
+
+
+class Speculators:
+    """As speculators 0.3.0 reads it (train/data.py, `standardize_data_v1`): ``data_<index>.pt``, of `torch.save`.
+
+    ``input_ids [n]`` and ``loss_mask [n]`` int64, ones where the job has none; and ``hidden_states``, a list of
+    ``[n, hidden_size]`` in the model's dtype, layers in the order asked for; its training takes the last for target.
+    """
+
+    name = "speculators"
+
+    def file(self, index: int) -> str:
+        return f"data_{index}.pt"
+
+    def head(self, form: Form, text: Text) -> bytes:
+        return b""
+
+    def finish(self, partial: Path, final: Path, form: Form, text: Text) -> None:
+        import torch  # Here, as the other layouts need none.
+
+        shape = (text.rows, form.layers, form.hidden_size)
+        rows = torch.from_file(str(partial), size=math.prod(shape), dtype=getattr(torch, form.dtype)).reshape(shape)
+        ids = torch.frombuffer(bytearray(text.token_ids), dtype=torch.int64)
+        mask = text.loss_mask
+        sample = {
+            "input_ids": ids,
+            "loss_mask": torch.ones_like(ids)
+            if mask is None
+            else torch.frombuffer(bytearray(mask), dtype=torch.int64),
+            "hidden_states": [states.contiguous() for states in rows.unbind(1)],
+        }
+        whole = final.with_name(f"{final.name}.whole.partial")
+        try:
+            # A file, not a name: torch would put the name into what it writes.
+            with whole.open("wb", buffering=0) as file:
+                _save(sample, _Writing(file))
+            whole.replace(final)
+        finally:
+            whole.unlink(missing_ok=True)
+        partial.unlink()
+
+
+class _Writing:
+    """A file, and the error that it raised: torch raises one of its own, which does not say why."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self.error = error
+            raise
+        return size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _save(sample: dict[str, Any], file: _Writing) -> None:
+    import torch  # As in `Speculators.finish`.
+
+    try:
+        torch.save(sample, file)
+    except RuntimeError as error:
+        raise file.error or error from error
 
 
 def _tensor(dtype: str, shape: list[int], place: int, size: int) -> dict[str, object]:
@@ -103,4 +178,4 @@ def _before_rows(tensors: Mapping[str, object], data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data
 
 
-LAYOUTS: Mapping[str, Layout] = {layout.name: layout for layout in (Connector(),)}
+LAYOUTS: Mapping[str, Layout] = {layout.name: layout for layout in (Connector(), Speculators())}

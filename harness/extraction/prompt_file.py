@@ -1,7 +1,7 @@
 """A file of prompts, JSONL, a sample a line: checked as a whole before anything boots, then read line by line.
 
-What is kept of a line is where it is, how many tokens it has and what they hash to, 28 bytes, so that a million prompts
-need 28 MB. Lines are parsed again, and texts tokenized again, when they are extracted.
+What is kept of a line is where it is, how many tokens it has and what they hash to: 28 bytes, 28 MB for a million
+prompts. Lines are parsed again, and texts tokenized again, when they are extracted.
 """
 
 from __future__ import annotations
