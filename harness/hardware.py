@@ -79,9 +79,7 @@ def _from_nvml() -> tuple[str | None, list[Gpu]] | None:
         for number in range(count.value):
             handle = ctypes.c_void_p()
             nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
-            gpus.append(
-                Gpu(name=_text(nvml.nvmlDeviceGetName, handle), uuid=_text(nvml.nvmlDeviceGetUUID, handle))
-            )
+            gpus.append(Gpu(name=_text(nvml.nvmlDeviceGetName, handle), uuid=_text(nvml.nvmlDeviceGetUUID, handle)))
         return _text(nvml.nvmlSystemGetDriverVersion) or None, gpus
     finally:
         nvml.nvmlShutdown()
