@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from . import terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .releases import Device
@@ -28,13 +29,20 @@ class Options:
     jobs: int | None
     as_json: bool
     snapshots_of: str | None = None
+    settings: tuple[str, ...] = ()
+    """Only these, by the names of `settings.named`; those that the suite has if there are none."""
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """As `Run.only`."""
 
     @property
     def whole(self) -> bool:
         """Whether nothing is left out that the suite has for this vLLM."""
-        return not (
-            self.clients or self.tensor_parallel_sizes or self.keyword or self.model_kind or self.snapshots_of
-        )
+        return not (self.keyword or self.snapshots_of or self.only or self.chooses_engines)
+
+    @property
+    def chooses_engines(self) -> bool:
+        """Whether engines are left out, or others opened, than those that the suite has for this vLLM."""
+        return bool(self.clients or self.tensor_parallel_sizes or self.model_kind or self.settings)
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""
