@@ -1,7 +1,7 @@
 """A toy of an extracting engine, and what it is run on: files as the real one writes them, and no vLLM behind them.
 
-As a program (``python toy_extraction.py CLIENT MODEL PROMPTS OUTPUT``), an extraction with one of them, as the command
-runs it.
+As a program (``python toy_extraction.py CLIENT MODEL PROMPTS OUTPUT``), an extraction with one of them, as the
+command runs it.
 """
 
 from __future__ import annotations
@@ -184,4 +184,5 @@ if __name__ == "__main__":
     client, *paths = sys.argv[1:]
     identity.environment = lambda: dict(FACTS)
     conduct.CLIENT = client
-    sys.exit(cli.main(arguments(*map(Path, paths))))
+    model, given, output = map(Path, paths)
+    sys.exit(cli.main(arguments(model, given, output)))

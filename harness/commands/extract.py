@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from harness.extraction.display import Display
+    from harness.extraction.plan import Plan
+
 HELP = "extract hidden states of many prompts into files; goes on where it was ended"
 LAYOUTS = ("connector", "speculators")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -47,6 +50,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=JSON",
         help="a further engine argument of vLLM, as gpu_memory_utilization=0.8; repeat for several",
     )
+    gate = parser.add_argument_group(
+        "the gate", "nothing boots without evidence, from `harness check`, that it works"
+    )
+    gate.add_argument(
+        "--evidence",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE|DIR",
+        help="what to look at; repeat for several; results/<release>-<device> if not given",
+    )
+    gate.add_argument("--run-missing", action="store_true", help="run the cases that are missing first")
+    gate.add_argument("--no-gate", action="store_true", help="start without evidence; the manifest says so")
     parser.add_argument("--json", action="store_true", help="print JSON lines, as where there is no terminal")
 
 
@@ -73,8 +89,42 @@ def run(options: argparse.Namespace) -> int:
             engine_arguments=_engine_arguments(options.engine_argument),
         )
     )
-    conduct.extract(planned, display(as_json=options.json), list)
+    conduct.extract(planned, display(as_json=options.json), lambda shown: _permit(options, planned, shown))
     return 0
+
+
+def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[str]:
+    """The digests of the evidence that lets a plan through.
+
+    Raises:
+        GateRefusedError: it is not enough.
+    """
+    from harness import evidence, gate
+    from harness.extraction.conduct import CLIENT
+    from harness.extraction.manifest import UNGATED
+    from harness.needs import Request
+
+    if options.no_gate:
+        return [UNGATED]
+    spec = planned.spec
+    same = ("model", "layers", "device", "tensor_parallel_size", "executor_backend")
+    sizes = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+    decision = gate.require(
+        Request(
+            client=CLIENT,
+            **{name: getattr(spec, name) for name in (*same, *sizes)},
+            dtype=None if spec.dtype == "auto" else spec.dtype,
+            prompts=len(planned.prompts),
+            longest_prompt=max(planned.prompts.tokens),
+            chunked_prefill=spec.enable_chunked_prefill,
+            prefix_caching=spec.enable_prefix_caching,
+        ),
+        places=options.evidence,
+        run_missing=options.run_missing,
+    )
+    for warning in decision.warnings:
+        shown.say("warning", f"warning: {warning}")
+    return [evidence.read(path)["digest"] for path in decision.files]
 
 
 def _layers(text: str) -> tuple[int, ...]:

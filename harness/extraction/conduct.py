@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .jobs import Delivered, Progress
     from .plan import Plan
 
+CLIENT = "extract"
 # 540 GB take 23 minutes from a disk, and hours from a network.
 BOOT_SECONDS = 4 * 3600.0
 
@@ -29,19 +30,19 @@ BOOT_SECONDS = 4 * 3600.0
 class Extraction:
     """One run of the command on a folder that it has to itself."""
 
-    def __init__(self, plan: Plan, display: Display, client: str) -> None:
+    def __init__(self, plan: Plan, display: Display) -> None:
         request = plan.request
         self._plan = plan
         self._display = display
-        self._client = client
         self._manifest = plan.manifest
         self._manifest_path = manifest.path(request.output, request.shard)
         self._journal_path = journal.path(request.output, request.shard)
+        self._logs = request.output / f"logs{request.shard.suffix}"
         self._own = request.shard.indices(len(plan.prompts))
         self._files: set[str] = set()
         self._done = bytearray(len(self._own))
 
-    def run(self, lock: int, work: Path, permit: Callable[[], Sequence[str]]) -> None:
+    def run(self, lock: int, work: Path, permit: Callable[[Display], Sequence[str]]) -> None:
         """Extract what is missing.
 
         Args:
@@ -53,14 +54,13 @@ class Extraction:
         if all(self._done):
             self._finish("complete", "every sample was there already: nothing was booted")
             return
-        self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit())))
-        logs = self._plan.request.output / f"logs{self._plan.request.shard.suffix}"
-        shutil.rmtree(logs, ignore_errors=True)
-        logs.mkdir()
+        self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit(self._display))))
+        shutil.rmtree(self._logs, ignore_errors=True)
+        self._logs.mkdir()
         # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
         os.environ["TMPDIR"] = str(work)
         try:
-            self._extract(lock, logs / "engine.log")
+            self._extract(lock)
         except CaptureError as error:
             raise type(error)(f"{error} {self._how_to_go_on()}") from error
         except KeyboardInterrupt:
@@ -68,7 +68,6 @@ class Extraction:
             raise
         finally:
             self._leave()
-        shutil.rmtree(logs)
 
     def _take_up(self) -> None:
         request = self._plan.request
@@ -85,12 +84,12 @@ class Extraction:
                 of=len(self._own),
             )
 
-    def _extract(self, lock: int, log: Path) -> None:
-        plan = self._plan
+    def _extract(self, lock: int) -> None:
+        plan, log = self._plan, self._logs / "engine.log"
         missing = [index for index, done in zip(self._own, self._done, strict=True) if not done]
         meter = Meter(len(missing), sum(plan.prompts.tokens[index] for index in missing))
         with contextlib.closing(
-            RemoteEngine(self._client, plan.spec, log=log, variables=plan.variables, held=(lock,))
+            RemoteEngine(CLIENT, plan.spec, log=log, variables=plan.variables, held=(lock,))
         ) as engine:
             self._display.say("booting", f"booting {plan.request.model}; {log.with_suffix('.stderr.log')} has more")
             engine.open(BOOT_SECONDS)
@@ -138,7 +137,8 @@ class Extraction:
             self._manifest.delivered[name] += count
 
     def _finish(self, event: str, text: str, **facts: float) -> None:
-        """All of it is there."""
+        """All of it is there: what engines said is of no more use."""
+        shutil.rmtree(self._logs, ignore_errors=True)
         self._manifest.complete = True
         self._manifest.write(self._manifest_path)
         output = str(self._plan.request.output)
@@ -168,14 +168,13 @@ class Extraction:
         )
 
 
-def extract(plan: Plan, display: Display, permit: Callable[[], Sequence[str]], client: str = "extract") -> None:
+def extract(plan: Plan, display: Display, permit: Callable[[Display], Sequence[str]]) -> None:
     """Do it.
 
     Args:
         plan: what.
         display: where it is told.
         permit: raises unless this run may start; gives the digests of what let it.
-        client: whose engine it is.
 
     Raises:
         UsageError: the folder cannot be written, is of another extraction, or another run has it.
@@ -183,4 +182,4 @@ def extract(plan: Plan, display: Display, permit: Callable[[], Sequence[str]], c
         OSError: the journal or the manifest cannot be written.
     """
     with folder.opened(plan.request.output, plan.request.shard) as (lock, work), display:
-        Extraction(plan, display, client).run(lock, work, permit)
+        Extraction(plan, display).run(lock, work, permit)
