@@ -117,6 +117,21 @@ def report_page(session: nox.Session) -> None:
     session.run("pytest", "tests/page_in_browser.py", *session.posargs)
 
 
+@nox.session(venv_backend="none")
+def extraction(session: nox.Session) -> None:
+    """`harness extract` for real, on 0.16.0 and the newest release; `-- VERSION` on one."""
+    for version in session.posargs or (EVERYDAY[-1], NEWEST):
+        requirements = clients.requirements(["speculators-0.3.0"])
+        environment = environments.ensure(releases.find(version).build("cpu"), requirements=requirements)
+        # Other people's warnings are not ours to turn into errors.
+        session.run(
+            *(str(environment.python), "-m", "pytest", "tests/extraction_on_vllm.py", "-q", "-s"),
+            *("-W", "default", "-o", "timeout=900", "-p", "no:cacheprovider"),
+            external=True,
+            env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
+        )
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Ruff, its formatter, mypy in strict mode, and zizmor on the workflows."""

@@ -61,6 +61,9 @@ MODULES = (
     "harness.worker_log",
     # The cases import these, and run without torch where a client needs none.
     "harness.delivery",
+    "harness.extraction.conduct",
+    "harness.extraction.layouts",
+    "harness.extraction.plan",
     "harness.models.deepseek_v2",
 )
 

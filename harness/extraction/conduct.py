@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from harness.errors import CaptureError
+from harness.errors import CaptureError, DeliveryError
 from harness.remote import RemoteEngine
 
 from . import folder, journal, manifest, resume, stored
@@ -63,6 +63,11 @@ class Extraction:
             self._extract(lock)
         except CaptureError as error:
             raise type(error)(f"{error} {self._how_to_go_on()}") from error
+        except OSError as error:  # Of the journal or the manifest.
+            raise DeliveryError(
+                f"cannot write to {self._plan.request.output}: {error.strerror}. Free space, or make it writable. "
+                f"{self._how_to_go_on()}"
+            ) from error
         except KeyboardInterrupt:
             self._display.say("interrupted", self._how_to_go_on())
             raise
@@ -178,8 +183,8 @@ def extract(plan: Plan, display: Display, permit: Callable[[Display], Sequence[s
 
     Raises:
         UsageError: the folder cannot be written, is of another extraction, or another run has it.
-        CaptureError: the engine's; what was delivered by then stays, and the message says how much.
-        OSError: the journal or the manifest cannot be written.
+        CaptureError: the engine's, or `DeliveryError`: the journal or the manifest cannot be written. What was
+            delivered by then stays, and the message says how much.
     """
     with folder.opened(plan.request.output, plan.request.shard) as (lock, work), display:
         Extraction(plan, display).run(lock, work, permit)
