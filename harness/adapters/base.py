@@ -138,6 +138,12 @@ class Adapter(abc.ABC):
             )
         )
 
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Forget requests, those that are done or unknown excepted; the next step tells the workers."""
+        from vllm.v1.request import RequestStatus
+
+        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
     def busy(self) -> bool:
         """Whether requests wait or run, or finished ones are still to be told to the workers."""
         return bool(self.scheduler.has_requests())

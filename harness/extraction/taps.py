@@ -30,11 +30,6 @@ class Request:
     end: int = 0
 
 
-def request_id(run: int, index: int) -> str:
-    """How the driver names the request of a sample: runs are numbered, so that none is taken for an earlier one's."""
-    return f"extract-{run}-{index}"
-
-
 class Taps:
     """What one worker captures: every forward into a staging tensor, and from there what the open run asks for.
 
@@ -62,7 +57,7 @@ class Taps:
 
     def attach(self, number: int, run: Run, memory: Memory, owner: tuple[int, int]) -> None:
         """From now on, samples of this run whose index modulo the second number is the first go into it."""
-        self._prefix = request_id(number, 0)[:-1]
+        self._prefix = f"extract-{number}-"  # As the driver names requests: `ExtractEngine._name`.
         self._run, self._memory, self._owner = run, memory, owner
 
     def detach(self) -> None:
