@@ -98,13 +98,15 @@ class FakeAdapter:
     def get_num_unfinished_requests(self) -> int:
         return len(self.requests)
 
-    def step(self) -> None:
+    def step(self) -> int:
         if self.broken is not None:
             raise self.broken
-        if not self.stuck:
-            request, prompt = self.requests.popleft()
-            for worker in self.workers:
-                worker.forward(request, prompt)
+        if self.stuck:
+            return 0
+        request, prompt = self.requests.popleft()
+        for worker in self.workers:
+            worker.forward(request, prompt)
+        return len(prompt)
 
     def close(self) -> None: ...
 
@@ -231,7 +233,7 @@ def test_a_scheduler_that_never_runs_a_prompt_is_an_error_in_time(
     adapter.stuck = True
     stuck.start(str(folder))
     stuck.add(jobs(1))
-    with pytest.raises(ReplyTimeoutError, match=r"no sample was delivered for 0.2 s, and 1 wait"):
+    with pytest.raises(ReplyTimeoutError, match=r"for 0\.2 s, and 1 samples wait"):
         stuck.finish()
     adapter.rpc("harness_extract_close")
 

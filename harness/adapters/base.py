@@ -148,14 +148,15 @@ class Adapter(abc.ABC):
         """Whether requests wait or run, or finished ones are still to be told to the workers."""
         return bool(self.scheduler.has_requests())
 
-    def step(self) -> None:
-        """Schedule, run and account for one batch.
+    def step(self) -> int:
+        """Schedule, run and account for one batch; how many tokens it had.
 
         The step after the last token carries only the ids of finished requests: without it the workers
         keep their slots (v1/worker/gpu/states.py, since 0.12.0).
         """
         scheduled = self.scheduler.schedule()
         self.scheduler.update_from_output(scheduled, self.run(scheduled))
+        return int(scheduled.total_num_scheduled_tokens)
 
     @abc.abstractmethod
     def run(self, scheduled: Any) -> Any:

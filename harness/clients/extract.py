@@ -93,7 +93,8 @@ class ExtractEngine(ExecutorEngine):
                 if self._starves() or time.monotonic() - self._asked > POLL_SECONDS:
                     self._exchange(0.0)
                 elif self._adapter.busy():
-                    self._adapter.step()
+                    if self._adapter.step():
+                        self._moved = time.monotonic()
                 else:
                     self._exchange(min(left, POLL_SECONDS))
                 self._require_movement()
@@ -133,9 +134,9 @@ class ExtractEngine(ExecutorEngine):
     def _require_movement(self) -> None:
         if time.monotonic() - self._moved > self.spec.timeout:
             raise ReplyTimeoutError(
-                f"no sample was delivered for {self.spec.timeout:g} s, and {len(self._feed.waiting)} wait: a prompt "
-                f"does not fit the KV cache or the token budget, or the folder takes nothing. See the log, and give "
-                f"the engine a longer timeout if its forwards or the disk are that slow."
+                f"no token was computed and no sample delivered for {self.spec.timeout:g} s, and "
+                f"{len(self._feed.waiting)} samples wait: a prompt does not fit the KV cache or the token budget, or "
+                f"the folder takes nothing. See the log, and give the engine a longer timeout if its disk is so slow."
             )
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
