@@ -71,6 +71,7 @@ class Staging:
 
     def __init__(self, *, tokens: int, form: Form, device: torch.device, count: int) -> None:
         self.form = form
+        self._device = device
         self._tensors = itertools.cycle([Staged(tokens, form, device) for _number in range(count)])
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -122,7 +123,11 @@ class Staging:
         # Blocking: a thread that waits sleeps, and leaves the core to those that write.
         event = torch.cuda.Event(blocking=True)
         event.record()
-        wait: Callable[[], None] = event.synchronize
+
+        def wait() -> None:
+            torch.cuda.set_device(self._device)  # A thread begins on the first device, whichever its process uses.
+            event.synchronize()
+
         return wait
 
     def settle(self) -> None:
