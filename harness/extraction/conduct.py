@@ -126,6 +126,10 @@ class Extraction:
         self._display.progress(meter)
 
     def _record(self, delivered: Delivered) -> journal.Record:
+        if self._plan.request.layout == "connector":
+            # vLLM's own reader opens it first, and waits while a writer has it locked (`load_hidden_states`,
+            # example_hidden_states_connector.py, 0.24.0 to 0.32.0).
+            (self._plan.request.output / f"{delivered.file}.lock").touch()
         return journal.Record(
             index=delivered.index,
             file=delivered.file,

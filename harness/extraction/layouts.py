@@ -91,8 +91,6 @@ class Connector:
 
     def finish(self, partial: Path, final: Path, form: Form, text: Text) -> None:
         del form, text
-        # vLLM's `load_hidden_states` opens it first, and waits while its writer holds it (0.24.0 to 0.32.0).
-        final.with_name(f"{final.name}.lock").touch()
         partial.replace(final)
 
 
