@@ -37,7 +37,14 @@ class RemoteEngine:
     """A client's engine, hosted. Everything the host starts is in one session, which `close` ends."""
 
     def __init__(
-        self, client: str, spec: EngineSpec, *, log: Path, variables: Mapping[str, str], held: Sequence[int] = ()
+        self,
+        client: str,
+        spec: EngineSpec,
+        *,
+        log: Path,
+        variables: Mapping[str, str],
+        held: Sequence[int] = (),
+        temporary: Path | None = None,
     ) -> None:
         """Start the host process; `open` boots the engine.
 
@@ -48,6 +55,7 @@ class RemoteEngine:
                 ``x.stderr.log``.
             variables: the release's environment variables; what the user has set wins.
             held: descriptors that the host keeps open until everything that it started has ended.
+            temporary: where its processes put temporary files: vLLM leaves sockets and rendezvous files there.
         """
         self.spec = spec
         self.logs = {stream: log.with_suffix(f".{stream}.log") for stream in ("stdout", "stderr")}
@@ -66,7 +74,7 @@ class RemoteEngine:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env={**variables, **os.environ},
+                env={**variables, **os.environ, **({"TMPDIR": str(temporary)} if temporary else {})},
                 pass_fds=(theirs.fileno(), lifeline, *held),
                 start_new_session=True,
             )

@@ -18,8 +18,11 @@ import toy_extraction as toy
 from safetensors.numpy import load_file
 
 from harness import cli, identity, processes
+from harness.commands import extract
 from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, UsageError
 from harness.extraction import conduct, folder
+from harness.extraction.layouts import LAYOUTS
+from harness.extraction.plan import AXES
 from harness.extraction.shard import Shard
 
 if TYPE_CHECKING:
@@ -175,9 +178,52 @@ def test_half_a_line_and_half_a_file_are_dropped(place: Place, client: Callable[
         journal.write('{"index": 9, "file')
     (place.output / "9.safetensors.partial").write_bytes(b"half")
     (place.output / "10.safetensors").write_bytes(b"whole, and in no journal")
+    for name in (
+        ".manifest.json.1",
+        ".samples.jsonl.1",
+        ".harness-0-1",
+        "11.safetensors.lock",
+        "data_3.pt.whole.partial",
+    ):
+        (place.output / name).write_bytes(b"of a process that was killed")
     client("SOUND")
     assert place.run() == 0
     _require_whole(place)
+
+
+def test_sample_that_is_noted_twice_counts_once(place: Place) -> None:
+    place.run()
+    noted = place.output / "samples.jsonl"
+    noted.write_text(noted.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    assert place.run() == 0
+    _require_whole(place)
+    assert place.manifest()["delivered"]["samples"] == SAMPLES
+
+
+def test_journal_that_is_none_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.run()
+    noted = place.output / "samples.jsonl"
+    noted.write_text('{"index": 1}\n', encoding="utf-8")
+    assert place.run() == UsageError.exit_code
+    assert f"{noted}:1 is no record of a sample" in capsys.readouterr().err
+    noted.unlink()
+    assert place.run("--layers", "1") == UsageError.exit_code, "its manifest still says what the files are of"
+    assert place.run() == 0
+    _require_whole(place)
+
+
+def test_nobody_needs_to_read_what_it_says(place: Place) -> None:
+    run = subprocess.Popen(_child("SLOW", place), stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    run.stdout.readline()
+    run.stdout.close()
+    assert run.wait() == 0
+    _require_whole(place)
+
+
+def test_layouts_of_the_command_are_those_that_there_are() -> None:
+    assert list(extract.LAYOUTS) == list(LAYOUTS)
+    assert set(AXES) == set(LAYOUTS)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from harness.remote import RemoteEngine
 from . import folder, journal, manifest, resume, stored
 from .display import Meter, summary
 from .drive import Drive
+from .tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,9 +38,7 @@ class Extraction:
         self._manifest_path = manifest.path(request.output, request.shard)
         self._journal_path = journal.path(request.output, request.shard)
         self._logs = request.output / f"logs{request.shard.suffix}"
-        self._own = request.shard.indices(len(plan.prompts))
-        self._files: set[str] = set()
-        self._done = bytearray(len(self._own))
+        self._tally = Tally(request.shard.indices(len(plan.prompts)))
 
     def run(self, lock: int, work: Path, permit: Callable[[Display], Sequence[str]]) -> None:
         """Extract what is missing.
@@ -51,16 +49,14 @@ class Extraction:
             permit: raises unless this run may start; gives what let it, for the manifest.
         """
         self._take_up()
-        if all(self._done):
+        if self._there == self._wanted:
             self._finish("complete", "every sample was there already: nothing was booted")
             return
         self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit(self._display))))
         shutil.rmtree(self._logs, ignore_errors=True)
         self._logs.mkdir()
-        # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
-        os.environ["TMPDIR"] = str(work)
         try:
-            self._extract(lock)
+            self._extract(lock, work)
         except CaptureError as error:
             raise type(error)(f"{error} {self._how_to_go_on()}") from error
         except OSError as error:  # Of the journal or the manifest.
@@ -74,27 +70,32 @@ class Extraction:
         finally:
             self._leave()
 
+    @property
+    def _there(self) -> int:
+        return self._tally.counts["samples"]
+
+    @property
+    def _wanted(self) -> int:
+        return len(self._tally.own)
+
     def _take_up(self) -> None:
         request = self._plan.request
-        kept = resume.take_up(request.output, request.shard, self._manifest, self._plan.prompts)
-        for text in kept.dropped:
-            self._display.say("dropped", f"extracted again: {text}")
-        for record in kept.records:
-            self._count(record)
-        if kept.records:
-            self._display.say(
-                "resumed",
-                f"going on in {request.output}: {len(kept.records)} of {len(self._own)} samples are there",
-                kept=len(kept.records),
-                of=len(self._own),
-            )
 
-    def _extract(self, lock: int) -> None:
+        def tell(text: str) -> None:
+            self._display.say("dropped", f"extracted again: {text}")
+
+        resume.take_up(request.output, request.shard, self._manifest, self._plan.prompts, self._tally, tell)
+        self._manifest.delivered = self._tally.counts
+        if self._there:
+            text = f"going on in {request.output}: {self._there} of {self._wanted} samples are there"
+            self._display.say("resumed", text, kept=self._there, of=self._wanted)
+
+    def _extract(self, lock: int, work: Path) -> None:
         plan, log = self._plan, self._logs / "engine.log"
-        missing = [index for index, done in zip(self._own, self._done, strict=True) if not done]
-        meter = Meter(len(missing), sum(plan.prompts.tokens[index] for index in missing))
+        missing = self._tally.missing
+        meter = Meter(self._wanted - self._there, sum(plan.prompts.tokens[index] for index in missing()))
         with contextlib.closing(
-            RemoteEngine(CLIENT, plan.spec, log=log, variables=plan.variables, held=(lock,))
+            RemoteEngine(CLIENT, plan.spec, log=log, variables=plan.variables, held=(lock,), temporary=work)
         ) as engine:
             self._display.say("booting", f"booting {plan.request.model}; {log.with_suffix('.stderr.log')} has more")
             engine.open(BOOT_SECONDS)
@@ -106,7 +107,7 @@ class Extraction:
             with contextlib.closing(journal.Appender(self._journal_path)) as noted:
                 Drive(
                     engine,
-                    plan.prompts.jobs(missing),
+                    plan.prompts.jobs(missing()),
                     plan.request.layout,
                     lambda progress: self._note(progress, noted, meter),
                 ).run()
@@ -121,7 +122,7 @@ class Extraction:
             self._manifest.write(self._manifest_path)
         noted.add(records)
         for record in records:
-            self._count(record)
+            self._tally.add(record)
         meter.add(samples=len(records), tokens=progress.tokens, size=progress.bytes, stalled=progress.stalled)
         self._display.progress(meter)
 
@@ -139,40 +140,32 @@ class Extraction:
             rank=delivered.rank,
         )
 
-    def _count(self, record: journal.Record) -> None:
-        self._done[record.index - self._own.start] = True
-        self._files.add(record.file)
-        for name, count in (("samples", 1), ("tokens", record.tokens), ("bytes", record.bytes)):
-            self._manifest.delivered[name] += count
-
     def _finish(self, event: str, text: str, **facts: float) -> None:
         """All of it is there: what engines said is of no more use."""
         shutil.rmtree(self._logs, ignore_errors=True)
         self._manifest.complete = True
         self._manifest.write(self._manifest_path)
         output = str(self._plan.request.output)
-        self._display.say(
-            event, f"{text}; {len(self._own)} samples in {output}", output=output, complete=True, **facts
-        )
+        self._display.say(event, f"{text}; {self._wanted} samples in {output}", output=output, complete=True, **facts)
 
     def _leave(self) -> None:
         """However it ended: nothing half written stays, and nothing at all of a run that delivered nothing."""
         if self._manifest.complete:
             return
         with contextlib.suppress(OSError):  # The disk may be full, or gone: that has been said.
-            resume.sweep(self._plan.request.output, self._own, self._files)
-            if any(self._done):
+            request = self._plan.request
+            resume.sweep(request.output, request.shard, request.layout, self._tally)
+            if self._there:
                 self._manifest.write(self._manifest_path)
             else:
                 self._manifest_path.unlink(missing_ok=True)
                 self._journal_path.unlink(missing_ok=True)
 
     def _how_to_go_on(self) -> str:
-        there = sum(self._done)
-        if not there:
+        if not self._there:
             return "Nothing was delivered."
         return (
-            f"{there} of {len(self._own)} samples are whole in {self._plan.request.output}, and the same command "
+            f"{self._there} of {self._wanted} samples are whole in {self._plan.request.output}, and the same command "
             f"goes on from there."
         )
 

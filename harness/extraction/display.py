@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -92,12 +93,19 @@ class Lines:
         self._told = time.monotonic()
 
     def say(self, event: str, text: str, **facts: Any) -> None:
-        print(json.dumps({"event": event, **facts, "text": text}), flush=True)
+        self._print({"event": event, **facts, "text": text})
 
     def progress(self, meter: Meter) -> None:
         if time.monotonic() - self._told >= LINE_SECONDS:
             self._told = time.monotonic()
-            print(json.dumps({"event": "progress", **meter.facts()}), flush=True)
+            self._print({"event": "progress", **meter.facts()})
+
+    @staticmethod
+    def _print(line: dict[str, Any]) -> None:
+        try:
+            print(json.dumps(line), flush=True)
+        except BrokenPipeError:  # Nobody reads on: that is no reason to stop.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def __enter__(self) -> Self:
         return self

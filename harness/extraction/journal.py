@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING
 
 from harness.errors import UsageError
-from harness.writing import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from .shard import Shard
@@ -37,34 +37,30 @@ def _line(record: Record) -> str:
     return json.dumps(asdict(record)) + "\n"
 
 
-def read(path: Path) -> list[Record]:
-    """The samples that were delivered, of each the last line; a half line at the end is left out.
+def prune(path: Path, keep: Callable[[Record], bool]) -> None:
+    """Keep the lines that ``keep`` says count; half a line at the end does not.
 
     Raises:
         UsageError: a whole line is no record.
     """
-    records: dict[int, Record] = {}
+    kept = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, kept.open("w", encoding="utf-8") as rest:
             for number, text in enumerate(file, 1):
-                if not text.endswith(b"\n"):
-                    break
-                try:
-                    record = Record(**json.loads(text))
-                except (ValueError, TypeError) as error:
-                    raise UsageError(
-                        f"{path}:{number} is no record of a sample ({error}). Remove {path}: all of them are "
-                        f"extracted again."
-                    ) from error
-                records[record.index] = record
-    except FileNotFoundError:
-        return []
-    return list(records.values())
+                if text.endswith(b"\n") and keep(record := _record(path, number, text)):
+                    rest.write(_line(record))
+        kept.replace(path)
+    finally:
+        kept.unlink(missing_ok=True)
 
 
-def rewrite(path: Path, records: Iterable[Record]) -> None:
-    """Keep these only, whole lines all of them."""
-    write_whole(path, "".join(map(_line, records)))
+def _record(path: Path, number: int, text: bytes) -> Record:
+    try:
+        return Record(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{path}:{number} is no record of a sample ({error}). Remove {path}: all of them are extracted again."
+        ) from error
 
 
 class Appender:
