@@ -120,8 +120,9 @@ class PromptFile:
 
     def _checked(self, text: bytes, number: int, limits: Limits) -> Line:
         line = parse(text, self._tokenize)
-        if outside := next((token for token in line.token_ids if not 0 <= token < limits.vocabulary), None):
-            raise BadLineError(f"holds token id {outside}; the model's vocabulary is 0 to {limits.vocabulary - 1}")
+        for token in (min(line.token_ids), max(line.token_ids)):
+            if not 0 <= token < limits.vocabulary:
+                raise BadLineError(f"holds token id {token}; the model's vocabulary is 0 to {limits.vocabulary - 1}")
         if len(line.token_ids) > limits.longest:
             raise BadLineError(f"has {len(line.token_ids)} tokens; {limits.longest} fit. {limits.advice}")
         has = line.loss_mask is not None

@@ -70,9 +70,9 @@ def _token_ids(row: dict[str, Any], tokenize: Tokenize) -> list[int]:
 def _integers(key: str, value: Any) -> list[int]:
     if not isinstance(value, list):
         raise BadLineError(f"has {key} {_shown(value)}, which is no list of token ids")
-    for place, item in enumerate(value):
-        if type(item) is not int:  # A boolean is an int, too.
-            raise BadLineError(f"has {_shown(item)} in {key}[{place}], where an integer belongs")
+    if set(map(type, value)) - {int}:  # Not isinstance: a boolean is an int, too. And not one by one: there are many.
+        place, item = next((place, item) for place, item in enumerate(value) if type(item) is not int)
+        raise BadLineError(f"has {_shown(item)} in {key}[{place}], where an integer belongs")
     return value
 
 
