@@ -1,4 +1,4 @@
-"""What an environment must hold beside vLLM so that the suite runs in it; and the gate in one that nox did not make."""
+"""What an environment needs beside vLLM for the suite to run there; the gate in one that nox did not make."""
 
 from __future__ import annotations
 
