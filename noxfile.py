@@ -17,7 +17,7 @@ import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import clients, environments, releases
+from harness import clients, environments, releases, tools
 from harness.errors import HarnessError
 
 nox.needs_version = ">=2026.1"
@@ -99,6 +99,16 @@ def conformance_all(session: nox.Session) -> None:
 def faults(session: nox.Session) -> None:
     """Sound clients broken on purpose, on the newest release: does the right case say so."""
     _in_release(session, NEWEST, "faults")
+
+
+@nox.session(venv_backend="none")
+def preflight(session: nox.Session) -> None:
+    """`harness gate` in an environment that nox did not make: `-- --python PATH`, then its arguments."""
+    try:
+        tools.preflight(session.posargs)
+    except HarnessError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
 
 
 @nox.session

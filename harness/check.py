@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import clients, conducting, evidence, identity, limits, prompts, settings, sources
+from . import clients, conducting, evidence, identity, limits, prompts, settings, sources, tools
 from .errors import UsageError
 from .report import summary
 from .run import Run
@@ -60,7 +60,11 @@ def run(
 
     Returns:
         The exit code of `check`, and the record.
+
+    Raises:
+        EnvironmentUnusableError: the suite's own tools are missing here.
     """
+    tools.require()
     return conducting.conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
 
 

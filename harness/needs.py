@@ -186,9 +186,10 @@ def _runs(case: Case, group: Group) -> bool:
 
 
 def _recorded(group: Group) -> bool:
-    """Whether the suite has snapshots of such an engine: our clients' own, anybody else's those of ours."""
+    """Whether the suite has snapshots of such an engine: of the clients that it records, their own and no other's."""
     alike = settings.recorded(group)
-    return alike is not None and (alike.client == group.client or group.client not in table()["shows"])
+    recording = {each.client for each in settings.plan((), ())}
+    return alike is not None and (alike.client == group.client or group.client not in recording)
 
 
 def _conditions(request: Request) -> dict[When, str | None]:

@@ -26,14 +26,12 @@ def text(decision: Decision, command: Sequence[str] = ()) -> str:
     lines = [f"refused: {len(decision.gaps)} of {total} cases that this run needs are not covered"]
     if decision.obstacles:
         lines = ["refused: this run cannot work", *_items(decision.obstacles)]
-    else:
-        lines += list(_gaps(decision.gaps))
-        if not (decision.files or decision.invalid):
-            lines.append(f"there is no evidence in {decision.folder}")
     for path, reasons in decision.invalid.items():
         lines += [f"{path} does not count:", *_items(reasons)]
     if not decision.obstacles:
-        lines += _closing(decision, command)
+        if not (decision.files or decision.invalid):
+            lines.append(f"there is no evidence in {decision.folder}")
+        lines += [*_gaps(decision.gaps), *_closing(decision, command)]
     return "\n".join([*lines, *_warnings(decision)])
 
 
