@@ -50,6 +50,7 @@ class Extraction:
         """
         self._take_up()
         if self._there == self._wanted:
+            self._complete()
             self._finish("complete", "every sample was there already: nothing was booted")
             return
         self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit(self._display))))
@@ -111,6 +112,8 @@ class Extraction:
                     plan.request.layout,
                     lambda progress: self._note(progress, noted, meter),
                 ).run()
+            # Before the engine is closed, which takes a while: nothing that happens to it can take this back.
+            self._complete()
         self._finish("done", summary(meter), **meter.facts())
 
     def _note(self, progress: Progress, noted: journal.Appender, meter: Meter) -> None:
@@ -140,11 +143,13 @@ class Extraction:
             rank=delivered.rank,
         )
 
+    def _complete(self) -> None:
+        self._manifest.complete = True
+        self._manifest.write(self._manifest_path)
+
     def _finish(self, event: str, text: str, **facts: float) -> None:
         """All of it is there: what engines said is of no more use."""
         shutil.rmtree(self._logs, ignore_errors=True)
-        self._manifest.complete = True
-        self._manifest.write(self._manifest_path)
         output = str(self._plan.request.output)
         self._display.say(event, f"{text}; {self._wanted} samples in {output}", output=output, complete=True, **facts)
 
