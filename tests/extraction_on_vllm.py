@@ -34,6 +34,8 @@ LAYERS = (4, 0, 2)
 SAMPLES = 200
 LONGEST = 120
 KILLS = 10
+# One prompt a forward: what a sample is computed with decides its last bits, and an interruption changes that.
+ALONE = ("--max-num-seqs", "1")
 SHARED = Path("/dev/shm")  # noqa: S108 - where shared memory lives, not a temporary file.
 # What vLLM's reader of its connector's files is in; older releases have the connector without it, or neither.
 READER = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
@@ -188,14 +190,12 @@ def _digests(output: Path) -> dict[str, str]:
 
 
 def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(place: Place) -> None:
-    # One prompt a forward: what a sample is computed with decides its last bits, and an interruption changes that.
-    alone = ("--max-num-seqs", "1")
     started = time.monotonic()
-    undisturbed = _digests(place.extract("undisturbed", *alone))
+    undisturbed = _digests(place.extract("undisturbed", *ALONE))
     took = time.monotonic() - started
     assert len(undisturbed) == SAMPLES
     output = place.folder / "disturbed"
-    command = place.command(output, *alone)
+    command = place.command(output, *ALONE)
 
     run = Running(command, output)
     run.wait_delivered(10)
@@ -221,17 +221,17 @@ def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(place: Plac
         kept.append(_lines(output / "samples.jsonl"))
         assert _digests(output).items() <= undisturbed.items()
     print(f"undisturbed in {took:.1f} s; samples after each of {KILLS} kills: {kept}")
-    place.extract("disturbed", *alone)
+    place.extract("disturbed", *ALONE)
     assert _digests(output) == undisturbed
     rows = [json.loads(line) for line in (output / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     assert sorted(row["index"] for row in rows) == list(range(SAMPLES))
     assert [path.name for path in output.iterdir() if ".partial" in path.name or path.name == "logs"] == []
 
 
-# In a mount namespace of its own: a file system of 2 MiB, which is full soon, and then has room for the rest.
+# In a mount namespace of its own: a file system that is full before the end, and then has room for the rest.
 _FULL = """
 set -u
-mount -t tmpfs -o size=2m none "$0" || exit 99
+mount -t tmpfs -o size=6m none "$0" || exit 99
 "$@"; first=$?
 mount -o remount,size=64m "$0"
 find "$0" -name '*.partial'
@@ -251,7 +251,7 @@ def test_full_disk_is_an_error_and_with_room_it_goes_on(place: Place) -> None:
             "-c",
             _FULL,
             str(output),
-            *place.command(output),
+            *place.command(output, *ALONE),
         ],
         check=False,
         capture_output=True,
