@@ -17,7 +17,7 @@ import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness import clients, environments, releases
+from harness import clients, environments, releases, tools
 from harness.errors import HarnessError
 
 nox.needs_version = ">=2026.1"
@@ -101,6 +101,16 @@ def faults(session: nox.Session) -> None:
     _in_release(session, NEWEST, "faults")
 
 
+@nox.session(venv_backend="none")
+def preflight(session: nox.Session) -> None:
+    """`harness gate` in an environment that nox did not make: `-- --python PATH`, then its arguments."""
+    try:
+        tools.preflight(session.posargs)
+    except HarnessError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """The harness's own tests: no vLLM, no torch."""
@@ -115,6 +125,21 @@ def report_page(session: nox.Session) -> None:
     project = nox.project.load_toml("pyproject.toml")
     session.install("-e", ".", *nox.project.dependency_groups(project, "tests"))
     session.run("pytest", "tests/page_in_browser.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def extraction(session: nox.Session) -> None:
+    """`harness extract` for real, on 0.16.0 and the newest release; `-- VERSION` on one."""
+    for version in session.posargs or (EVERYDAY[-1], NEWEST):
+        requirements = clients.requirements(["speculators-0.3.0"])
+        environment = environments.ensure(releases.find(version).build("cpu"), requirements=requirements)
+        # Other people's warnings are not ours to turn into errors.
+        session.run(
+            *(str(environment.python), "-m", "pytest", "tests/extraction_on_vllm.py", "-q", "-s"),
+            *("-W", "default", "-o", "timeout=900", "-p", "no:cacheprovider"),
+            external=True,
+            env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
+        )
 
 
 @nox.session

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import clients, conducting, evidence, identity, limits, machine, prompts, releases, settings, sources
+from . import clients, conducting, evidence, identity, limits, machine, prompts, settings, sources, tools
 from .errors import UsageError
 from .report import summary
 from .run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .options import Options
     from .releases import Build
@@ -30,13 +30,14 @@ def check(options: Options) -> int:
         UsageError: a client or a path is wrong.
     """
     facts = identity.environment()
-    planned = settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
-    groups = _willing(_possible(planned, facts, options), options)
-    release = facts["release"] or facts["version"]
-    results = options.evidence or Path("results") / options.results(release) / "evidence.json"
-    code, record = conducting.conduct(
-        options, facts, groups, results, lambda work: prepare(work, facts, options, groups)
+    planned = (
+        settings.chosen(options.clients, options.settings, options.model_kind)
+        if options.settings
+        else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
     )
+    groups = _willing(_possible(planned, facts, options), options)
+    results = options.evidence or folder(facts, options) / "evidence.json"
+    code, record = run(options, facts, groups, results)
     # Printed first: a full disk must not take the findings with it.
     if options.as_json:
         print(json.dumps(record.as_dict(), indent=1))
@@ -45,6 +46,26 @@ def check(options: Options) -> int:
     evidence.write(results, record)
     summary.step_summary(record)
     return code
+
+
+def folder(facts: Mapping[str, Any], options: Options) -> Path:
+    """Where evidence of the vLLM of these facts is kept."""
+    return Path("results") / options.results(facts["release"] or facts["version"])
+
+
+def run(
+    options: Options, facts: dict[str, Any], groups: Sequence[Group], results: Path
+) -> tuple[int, evidence.Evidence]:
+    """Run the cases on some engines; what is said of it, and writing ``results``, is left to who asks.
+
+    Returns:
+        The exit code of `check`, and the record.
+
+    Raises:
+        EnvironmentUnusableError: the suite's own tools are missing here.
+    """
+    tools.require()
+    return conducting.conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
 
 
 def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
@@ -89,7 +110,7 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     from .models import WRITERS, deepseek_v2
 
     release = facts["release"] or facts["version"]
-    build = releases.of_distribution(facts["distribution"], facts["version"])
+    build = identity.build(facts)
     kinds = dict.fromkeys(group.model_kind for group in groups)
     run = Run(
         release=release,
@@ -103,6 +124,7 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
+        only=options.only,
         repairs=clients.repairs({group.client for group in groups}, options.device),
     )
     run.write(work / "run.json")

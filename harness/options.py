@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from . import terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .releases import Device
@@ -46,6 +46,10 @@ class Options:
     snapshots_of: str | None = None
     dtype: Dtype = "float32"
     model_runner: str = ""
+    settings: tuple[str, ...] = ()
+    """Only these, by the names of `settings.named`; those that the suite has if there are none."""
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """As `Run.only`."""
 
     def results(self, release: str) -> str:
         """The name of the folder for the results of a release."""
@@ -60,9 +64,12 @@ class Options:
     @property
     def whole(self) -> bool:
         """Whether nothing is left out that the suite has for this vLLM."""
-        return not (
-            self.clients or self.tensor_parallel_sizes or self.keyword or self.model_kind or self.snapshots_of
-        )
+        return not (self.keyword or self.snapshots_of or self.only or self.chooses_engines)
+
+    @property
+    def chooses_engines(self) -> bool:
+        """Whether engines are left out, or others opened, than those that the suite has for this vLLM."""
+        return bool(self.clients or self.tensor_parallel_sizes or self.model_kind or self.settings)
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""

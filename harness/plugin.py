@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if _runs(item, run)]
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("no engine"))
+            item.add_marker(pytest.mark.xdist_group(settings.NO_ENGINE))
         fault = known_faults.of_case(run.release, run.device, case_id(item.nodeid))
         if fault is not None:
             item.add_marker(

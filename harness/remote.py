@@ -36,7 +36,16 @@ VLLM_LEAVES = "cpushm"
 class RemoteEngine:
     """A client's engine, hosted. Everything the host starts is in one session, which `close` ends."""
 
-    def __init__(self, client: str, spec: EngineSpec, *, log: Path, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        client: str,
+        spec: EngineSpec,
+        *,
+        log: Path,
+        variables: Mapping[str, str],
+        held: Sequence[int] = (),
+        temporary: Path | None = None,
+    ) -> None:
         """Start the host process; `open` boots the engine.
 
         Args:
@@ -45,6 +54,8 @@ class RemoteEngine:
             log: where the host's and the workers' output goes: ``x.log`` stands for ``x.stdout.log`` and
                 ``x.stderr.log``.
             variables: the release's environment variables; what the user has set wins.
+            held: descriptors that the host keeps open until everything that it started has ended.
+            temporary: where its processes put temporary files: vLLM leaves sockets and rendezvous files there.
         """
         self.spec = spec
         self.logs = {stream: log.with_suffix(f".{stream}.log") for stream in ("stdout", "stderr")}
@@ -63,8 +74,8 @@ class RemoteEngine:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env={**variables, **os.environ},
-                pass_fds=(theirs.fileno(), lifeline),
+                env={**variables, **os.environ, **({"TMPDIR": str(temporary)} if temporary else {})},
+                pass_fds=(theirs.fileno(), lifeline, *held),
                 start_new_session=True,
             )
         theirs.close()
@@ -88,8 +99,11 @@ class RemoteEngine:
             self.timings.update(self.ask("open", self.spec, timeout=timeout))
             self.repairs = self.ask("repairs", timeout=MARGIN)
             self._note_segments()
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:  # Interrupted: the host is in the middle of a boot, and hears of nothing.
+            self.end()
             raise
         self.timings["boot"] = time.monotonic() - self._started
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from .clients.contract import EngineSpec
+from .errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .clients.contract import ExecutorBackend
 
@@ -31,6 +33,9 @@ SHARES: Mapping[str, Mapping[str, Any]] = {
 _TIGHT_TOKENS = 160
 # What most kernels take; `releases.Build` says where it is another.
 BLOCK_SIZE = 32
+
+# What the cases that open no engine are listed under.
+NO_ENGINE = "no engine"
 
 # So little of everything that the suite's prompts are cut into chunks, hit each other's cached prefixes, wait for
 # a slot, and preempt each other.
@@ -92,6 +97,34 @@ ASYNC = Setting(
     async_scheduling=True,
     tight=True,
 )
+
+
+_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, ASYNC)}
+
+
+def named(name: str) -> Setting:
+    """The setting of a name: ``uni-tp1``, and ``mp-``, ``core-``, ``tight-`` or ``async-tpN`` of any size.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = re.fullmatch(r"(mp|core|tight|async)-tp([1-9]\d*)", name)
+    if name in _KNOWN or found is None:
+        try:
+            return _KNOWN[name]
+        except KeyError:
+            raise UsageError(
+                f"there is no setting {name!r}: {', '.join(_KNOWN)}, and all but the first for any size."
+            ) from None
+    kind, size = found[1], int(found[2])
+    return Setting(
+        name=name,
+        executor_backend="uni" if size == 1 and kind != "mp" else "mp",
+        tensor_parallel_size=size,
+        engine_core_process=kind in ("core", "async"),
+        async_scheduling=kind == "async",
+        tight=kind in ("tight", "async"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,3 +203,17 @@ def plan(
     if model_kind is not None:
         groups = list(dict.fromkeys(replace(group, model_kind=model_kind) for group in groups))
     return groups
+
+
+def chosen(clients: Sequence[str], names: Iterable[str], model_kind: ModelKind | None = None) -> list[Group]:
+    """Engines of settings chosen by name, for some clients; for ours if none is named.
+
+    Raises:
+        UsageError: there is no such setting.
+    """
+    ours = dict.fromkeys(group.client for group in _DEFAULT)
+    settings = [named(name) for name in names]
+    kind = model_kind if model_kind is not None else "deepseek-v2"
+    return [
+        Group(client=client, setting=setting, model_kind=kind) for setting in settings for client in clients or ours
+    ]

@@ -37,6 +37,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="only these sizes; repeat for several; 1 and 2 if not given",
     )
     parser.add_argument(
+        "--setting",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only these engines, mp-tp2 or tight-tp8 say; repeat for several",
+    )
+    parser.add_argument(
         "--model-kind",
         choices=MODEL_KINDS,
         help="every engine on this tiny checkpoint; deepseek-v2, and one engine on kimi-k25, if not given",
@@ -71,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
 
     if any(size < 1 for size in options.tensor_parallel_size):
         raise UsageError("--tensor-parallel-size must be 1 or more")
+    if options.setting and options.tensor_parallel_size:
+        raise UsageError("--setting names the size as well: leave out --tensor-parallel-size")
     if options.snapshots_of is not None:
         releases.find(options.snapshots_of)
         if options.update_snapshots:
@@ -89,5 +98,6 @@ def run(options: argparse.Namespace) -> int:
             snapshots_of=options.snapshots_of,
             dtype=options.dtype or DEFAULT_DTYPES[options.device],
             model_runner=model_runner(),
+            settings=tuple(options.setting),
         )
     )
