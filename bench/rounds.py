@@ -1,4 +1,4 @@
-"""The rounds: every way's engine is booted once and stays up, and the ways take turns."""
+"""The rounds: every engine is booted once and stays up, and the ways take turns."""
 
 from __future__ import annotations
 
@@ -21,35 +21,63 @@ if TYPE_CHECKING:
     from .ways import Plan, Way
 
 BOOT_SECONDS = 180.0
+CLIENT = "bench.engines"
 
 
 @dataclass
 class Lane:
-    """A way in one run: its engine, its rounds, and why it has no more of them."""
+    """A way in one run: its engine, which others may share, its rounds, and why it has no more of them."""
 
     way: Way
     engine: RemoteEngine
     folder: Path
-    seconds: list[float] = field(default_factory=list)
-    boot_seconds: float = 0.0
+    rounds: list[dict[str, float]] = field(default_factory=list)
     file_bytes: int = 0
     error: str = ""
 
+    @property
+    def seconds(self) -> list[float]:
+        return [figures["seconds"] for figures in self.rounds]
+
     def facts(self, plan: Plan) -> dict[str, Any]:
+        """What is kept of it."""
         return {
             "title": self.way.title,
             **figures.summary(plan.round_tokens, self.seconds),
-            "seconds": [round(seconds, 4) for seconds in self.seconds],
-            "boot_seconds": round(self.boot_seconds, 1),
+            "rounds": self.rounds,
+            "boot_seconds": round(self.engine.timings.get("open", 0.0), 1),
             **({"file_bytes_a_round": self.file_bytes} if self.way.writes else {}),
             **({"error": self.error} if self.error else {}),
         }
 
 
+@contextlib.contextmanager
+def opened(
+    plan: Plan, ways: Sequence[Way], *, work: Path, tmpfs: Path, variables: Mapping[str, str]
+) -> Iterator[list[Lane]]:
+    """A lane a way, its engine not booted yet; in the end, neither process nor file is left."""
+    engines: dict[str, RemoteEngine] = {}
+    lanes = []
+    try:
+        for way in ways:
+            folder = tmpfs / way.name
+            folder.mkdir()
+            if way.engine not in engines:
+                spec = plan.spec(way, work / "model", folder)
+                log = work / f"{way.engine}.log"
+                engines[way.engine] = RemoteEngine(f"{CLIENT}:{way.engine}", spec, log=log, variables=variables)
+            lanes.append(Lane(way, engines[way.engine], folder))
+        yield lanes
+    finally:
+        with ThreadPoolExecutor(max(1, len(engines))) as pool:
+            list(pool.map(RemoteEngine.close, engines.values()))
+        shutil.rmtree(tmpfs, ignore_errors=True)
+
+
 class Race:
     """All ways of one run.
 
-    A way that fails is out, with its last words, and the others go on.
+    A way that fails is out, with its last words and those that share its engine, and the others go on.
     """
 
     def __init__(
@@ -62,21 +90,23 @@ class Race:
 
     def boot(self) -> None:
         """Boot every engine: at the same time on a GPU, where imports are most of it; on CPUs one by one."""
-        with ThreadPoolExecutor(len(self.lanes) if self._plan.device == "cuda" else 1) as pool:
-            list(pool.map(self._boot, self.lanes))
+        first = {id(lane.engine): lane for lane in reversed(self.lanes)}.values()
+        with ThreadPoolExecutor(len(first) if self._plan.device == "cuda" else 1) as pool:
+            list(pool.map(self._boot, first))
 
     def _boot(self, lane: Lane) -> None:
         with self._in(lane):
             lane.engine.open(BOOT_SECONDS)
-            lane.boot_seconds = lane.engine.timings["open"]
-            self._say(f"{lane.way.name} is up after {lane.boot_seconds:.0f} s")
+            self._say(f"{lane.way.name} is up after {lane.engine.timings['open']:.0f} s")
 
     def warm_up(self) -> None:
         """Two steps' worth of prompts a way, not measured: kernels are compiled, buffers are there."""
+        steps = 2 * max(1, self._plan.shape.budget // self._plan.tokens)
         for lane in self._going():
             with self._in(lane):
-                took = self._deliver(lane, self._prompts[: 2 * max(1, self._plan.shape.budget // self._plan.tokens)])
-                self._say(f"{lane.way.name} warm-up {took:.2f} s")
+                # All of them where they stay: what is there in the first round is there in the last.
+                took = self._deliver(lane, self._prompts if lane.way.keeps else self._prompts[:steps])
+                self._say(f"{lane.way.name} warm-up {took['seconds']:.2f} s")
 
     def run(self, rounds: int, patience: float, deadline: float) -> Iterator[None]:
         """Measure; yields after every round of all ways.
@@ -84,7 +114,7 @@ class Race:
         A way has had its share once its rounds took ``patience`` seconds; none begins after ``deadline``, as
         `time.monotonic` counts.
         """
-        for number in range(rounds):
+        for number in range(1, rounds + 1):
             for lane in self._going():
                 if sum(lane.seconds) < patience and time.monotonic() < deadline:
                     with self._in(lane):
@@ -94,18 +124,21 @@ class Race:
     def _measure(self, lane: Lane, number: int) -> None:
         # An engine that has been idle sleeps for up to a tenth of a second between two looks for work.
         self._deliver(lane, self._prompts[:1])
-        lane.seconds.append(self._deliver(lane, self._prompts))
-        rate = self._plan.round_tokens / lane.seconds[-1]
-        self._say(f"{lane.way.name} round {number + 1}: {lane.seconds[-1]:.2f} s, {rate:,.0f} tok/s")
+        took = self._deliver(lane, self._prompts)
+        lane.rounds.append(took)
+        rate = self._plan.round_tokens / took["seconds"]
+        self._say(f"{lane.way.name} round {number}: {took['seconds']:.2f} s, {rate:,.0f} tok/s")
 
-    def _deliver(self, lane: Lane, prompts: list[list[int]]) -> float:
-        seconds: float = lane.engine.call("deliver", prompts, str(lane.folder))
+    def _deliver(self, lane: Lane, prompts: list[list[int]]) -> dict[str, float]:
+        took: dict[str, float] = lane.engine.call("deliver", prompts, str(lane.folder), **lane.way.how)
         if lane.way.writes:
-            shape = (self._plan.tokens, len(self._plan.shape.layers), self._plan.shape.config["hidden_size"])
-            lane.file_bytes = written.check(lane.folder, len(prompts), shape)
+            count = len(self._prompts if lane.way.keeps else prompts)
+            shape = (self._plan.tokens, len(self._plan.shape.layers), self._plan.shape.hidden_size)
+            lane.file_bytes = written.check(lane.folder, count, shape)
+        if not lane.way.keeps:
             for path in lane.folder.iterdir():
                 path.unlink()
-        return seconds
+        return {name: round(figure, 4) for name, figure in took.items()}
 
     def _going(self) -> Iterator[Lane]:
         return (lane for lane in self.lanes if not lane.error)
@@ -115,27 +148,8 @@ class Race:
         try:
             yield
         except CaptureError as error:
-            lane.error = f"{type(error).__name__}: {error}"
             lane.engine.close()
-            shutil.rmtree(lane.folder, ignore_errors=True)
+            for one in self.lanes:
+                if one.engine is lane.engine:
+                    one.error = f"{type(error).__name__}: {error}"
             self._say(f"{lane.way.name} FAILED: {lane.error}\n{lane.engine.tail()}")
-
-
-@contextlib.contextmanager
-def opened(
-    plan: Plan, ways: Sequence[Way], *, work: Path, tmpfs: Path, variables: Mapping[str, str]
-) -> Iterator[list[Lane]]:
-    """A lane a way, its engine not booted yet; in the end, neither process nor file is left."""
-    lanes: list[Lane] = []
-    try:
-        for way in ways:
-            folder = tmpfs / way.name
-            folder.mkdir()
-            spec = plan.spec(way, work / "model", folder)
-            log = work / f"{way.name}.log"
-            lanes.append(Lane(way, RemoteEngine(way.client, spec, log=log, variables=variables), folder))
-        yield lanes
-    finally:
-        with ThreadPoolExecutor(max(1, len(lanes))) as pool:
-            list(pool.map(lambda lane: lane.engine.close(), lanes))
-        shutil.rmtree(tmpfs, ignore_errors=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.clients.contract import EngineSpec
 from harness.clients.extraction import arguments
+from harness.extraction.jobs import Tuning
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from .shapes import Device, Shape
@@ -18,37 +20,60 @@ if TYPE_CHECKING:
 class Way:
     """One way.
 
-    ``client`` is what `harness.host` opens. ``through_llm`` is an engine as ``vllm.LLM`` makes it by itself: with an
+    ``engine`` is a client in `engines`, and ways of the same one share it; ``how`` is what its ``deliver`` is called
+    with. ``through_llm`` is an engine as ``vllm.LLM`` makes it by itself: with an
     EngineCore process, and asynchronous scheduling where vLLM takes it. ``connector`` has it extract. ``writes`` is
-    whether files are looked for.
+    whether files are looked for, ``keeps`` whether they stay for the next round.
     """
 
     name: str
     title: str
-    client: str
+    engine: str
     through_llm: bool = False
     connector: bool = False
     writes: bool = False
+    keeps: bool = False
+    how: Mapping[str, Any] = field(default_factory=dict)
     extension: str = "harness.worker.CaptureExtension"
 
 
+def _ours(name: str, title: str, *, writes: bool = True, keeps: bool = False, **how: Any) -> Way:
+    return Way(
+        name=name,
+        title=title,
+        engine="EXTRACT",
+        writes=writes,
+        keeps=keeps,
+        how=how,
+        extension="bench.studied.StudiedExtension",
+    )
+
+
 WAYS = (
-    Way(name="plain", title="plain prefill, executor", client="bench.engines:PLAIN"),
-    Way(name="plain-llm", title="plain prefill, LLM.generate", client="bench.engines:PLAIN_LLM", through_llm=True),
+    Way(name="plain", title="plain prefill, executor", engine="PLAIN"),
+    Way(name="plain-llm", title="plain prefill, LLM.generate", engine="PLAIN_LLM", through_llm=True),
     Way(
         name="reply",
         title="clones, collective_rpc reply",
-        client="bench.engines:REPLY",
+        engine="REPLY",
         extension="bench.cloning.CloningExtension",
     ),
     Way(
         name="connector",
         title="vLLM's example connector",
-        client="bench.engines:CONNECTOR",
+        engine="CONNECTOR",
         through_llm=True,
         connector=True,
         writes=True,
     ),
+    _ours("extract", "ours"),
+    *(
+        _ours(f"extract-{count}-writers", f"ours, {count} writers", tuning=Tuning(writers=count))
+        for count in (1, 4, 8)
+    ),
+    _ours("extract-preallocated", "ours, files preallocated", tuning=Tuning(preallocate=True)),
+    _ours("extract-overwritten", "ours, over old files", keeps=True, study="overwritten"),
+    _ours("extract-dropped", "ours, copied and dropped", writes=False, study="dropped"),
 )
 
 
