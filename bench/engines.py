@@ -1,7 +1,7 @@
 """The ways as clients, each opened in a process of its own by `harness.host`.
 
 An engine's ``deliver(prompts, folder)`` brings every state to where the way brings it, and tells how many
-``seconds`` that took. A way that writes files has written all of them by then; whoever asked looks at them afterwards.
+``seconds`` that took. A way that writes files has written all of them by then; whoever asked looks at them then.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -63,13 +63,13 @@ def test_the_table_says_which_way_failed() -> None:
 
 
 def test_bars_are_as_long_as_the_medians() -> None:
-    drawn = ElementTree.fromstring(plot.svg("a < b", _measured(plain=200.0, extract=50.0)))  # noqa: S314 - ours.
+    drawn = ET.fromstring(plot.svg("a < b", _measured(plain=200.0, extract=50.0)))  # noqa: S314 - ours.
     bars = [float(rect.attrib["width"]) for rect in drawn.iter("{http://www.w3.org/2000/svg}rect")][1:]
     assert bars[0] == pytest.approx(4 * bars[1], rel=0.01)
 
 
 def test_a_plot_of_nothing_is_still_one() -> None:
-    assert ElementTree.fromstring(plot.svg("nothing", {"plain": {"title": "", "tokens_per_second": []}})).tag  # noqa: S314
+    assert ET.fromstring(plot.svg("nothing", {"plain": {"title": "", "tokens_per_second": []}})).tag  # noqa: S314
 
 
 def test_a_folder_of_whole_samples_passes(tmp_path: Path) -> None:
@@ -184,7 +184,9 @@ def test_a_way_that_fails_is_out_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 def test_a_round_whose_files_are_missing_is_a_failure(tmp_path: Path) -> None:
-    race, _said = _race(tmp_path, (_way("a", writes=True), FakeEngine()), (_way("b", writes=True), FakeEngine(writes=True)))
+    race, _said = _race(
+        tmp_path, (_way("a", writes=True), FakeEngine()), (_way("b", writes=True), FakeEngine(writes=True))
+    )
     race.warm_up()
     assert [lane.error.partition(":")[0] for lane in race.lanes] == ["IncompleteSampleError", ""]
     assert list((tmp_path / "b").iterdir()) == []
