@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .rounds import Lane
 
 # One engine's share of all rounds, in seconds: the way with the slowest rounds gets fewer of them.
-PATIENCE = 40.0
+PATIENCE = 20.0
 RAW_SECONDS = 120.0
 TMPFS = Path("/dev/shm")  # noqa: S108 - where memory is a file system, not a temporary file.
 RESULTS = Path(__file__).resolve().parent / "results"

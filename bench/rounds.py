@@ -152,4 +152,4 @@ class Race:
             for one in self.lanes:
                 if one.engine is lane.engine:
                     one.error = f"{type(error).__name__}: {error}"
-            self._say(f"{lane.way.name} FAILED: {lane.error}\n{lane.engine.tail()}")
+            self._say(f"{lane.way.name} FAILED: {lane.error}\n{lane.engine.tail(lines=40)}")

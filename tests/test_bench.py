@@ -149,7 +149,7 @@ class FakeEngine:
             _write_sample(Path(folder) / f"{number}.safetensors", shape)
         return {"seconds": float(len(prompts))}
 
-    def tail(self) -> str:
+    def tail(self, lines: int) -> str:
         return "its last words"
 
     def close(self) -> None:
