@@ -90,9 +90,11 @@ class Race:
 
     def boot(self) -> None:
         """Boot every engine: at the same time on a GPU, where imports are most of it; on CPUs one by one."""
-        first = {id(lane.engine): lane for lane in reversed(self.lanes)}.values()
+        first: dict[int, Lane] = {}
+        for lane in self.lanes:
+            first.setdefault(id(lane.engine), lane)
         with ThreadPoolExecutor(len(first) if self._plan.device == "cuda" else 1) as pool:
-            list(pool.map(self._boot, first))
+            list(pool.map(self._boot, first.values()))
 
     def _boot(self, lane: Lane) -> None:
         with self._in(lane):
