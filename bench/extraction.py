@@ -158,9 +158,11 @@ def run(options: argparse.Namespace) -> int:
         for _round in race.run(options.rounds, PATIENCE, deadline):
             record = _record(facts, plan, lanes)
             write_whole(options.results / f"{name}.json", json.dumps(record, indent=1) + "\n")
-    title = f"Tokens a second, vLLM {environment['version']}, {plan.device}, TP={plan.tensor_parallel_size}"
-    write_whole(options.results / f"{name}.svg", plot.svg(title, record["ways"]))
-    print("\n".join([*figures.table(record["ways"]), *(f"{key} {ratio}" for key, ratio in record["ratios"].items())]))
+        # Before the engines are closed, which may take a while too.
+        title = f"Tokens a second, vLLM {environment['version']}, {plan.device}, TP={plan.tensor_parallel_size}"
+        write_whole(options.results / f"{name}.svg", plot.svg(title, record["ways"]))
+        ratios = [f"{key} {ratio}" for key, ratio in record["ratios"].items()]
+        print("\n".join([*figures.table(record["ways"]), *ratios]), flush=True)
     return FINDINGS if any(lane.error for lane in lanes) else OK
 
 

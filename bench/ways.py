@@ -68,7 +68,7 @@ WAYS = (
     ),
     _ours("extract", "ours"),
     *(
-        _ours(f"extract-{count}-writers", f"ours, {count} writers", tuning=Tuning(writers=count))
+        _ours(f"extract-writers-{count}", f"ours, writers: {count}", tuning=Tuning(writers=count))
         for count in (1, 4, 8)
     ),
     _ours("extract-preallocated", "ours, files preallocated", tuning=Tuning(preallocate=True)),
