@@ -99,6 +99,14 @@ class Request:
         self.request_id, self.prompt, self.more = request_id, prompt_token_ids, more
 
 
+class Batch(list[str]):
+    """Requests by id, of one token each."""
+
+    @property
+    def total_num_scheduled_tokens(self) -> int:
+        return len(self)
+
+
 class Scheduler:
     """Gives each request one step, then a step that tells the workers that it has finished."""
 
@@ -115,8 +123,8 @@ class Scheduler:
     def has_requests(self) -> bool:
         return bool(self.waiting or self.finished)
 
-    def schedule(self) -> list[str]:
-        batch = [request.request_id for request in self.waiting]
+    def schedule(self) -> Batch:
+        batch = Batch(request.request_id for request in self.waiting)
         self.waiting = []
         if not batch:
             self.finished = []

@@ -138,18 +138,25 @@ class Adapter(abc.ABC):
             )
         )
 
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Forget requests, those that are done or unknown excepted; the next step tells the workers."""
+        from vllm.v1.request import RequestStatus
+
+        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
     def busy(self) -> bool:
         """Whether requests wait or run, or finished ones are still to be told to the workers."""
         return bool(self.scheduler.has_requests())
 
-    def step(self) -> None:
-        """Schedule, run and account for one batch.
+    def step(self) -> int:
+        """Schedule, run and account for one batch; how many tokens it had.
 
         The step after the last token carries only the ids of finished requests: without it the workers
         keep their slots (v1/worker/gpu/states.py, since 0.12.0).
         """
         scheduled = self.scheduler.schedule()
         self.scheduler.update_from_output(scheduled, self.run(scheduled))
+        return int(scheduled.total_num_scheduled_tokens)
 
     @abc.abstractmethod
     def run(self, scheduled: Any) -> Any:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from harness.adapters.base import Adapter
 
-EXTENSION = "harness.extraction.extension.ExtractExtension"
 # How often the workers are asked what they have delivered: each time costs the forward a call.
 POLL_SECONDS = 1.0
 # What the workers are told of at once, in forwards: a few seconds of work, and some MB of token ids.
@@ -56,6 +55,7 @@ class ExtractEngine(ExecutorEngine):
         Raises:
             DeliveryError: the folder cannot be written.
         """
+        self._abandon()
         self._run += 1
         self._feed = Feed()
         refused = self.ask("harness_extract_start", self._run, str(Path(folder).absolute()), layout, self._tuning)
@@ -93,7 +93,8 @@ class ExtractEngine(ExecutorEngine):
                 if self._starves() or time.monotonic() - self._asked > POLL_SECONDS:
                     self._exchange(0.0)
                 elif self._adapter.busy():
-                    self._adapter.step()
+                    if self._adapter.step():
+                        self._moved = time.monotonic()
                 else:
                     self._exchange(min(left, POLL_SECONDS))
                 self._require_movement()
@@ -127,31 +128,35 @@ class ExtractEngine(ExecutorEngine):
         if self._feed.hear(self.ask("harness_extract_exchange", [announced(job) for job in jobs], seconds)) or jobs:
             self._moved = time.monotonic()
         for job in jobs:
-            self._adapter.add(f"extract-{self._run}-{job.index}", job.token_ids)
+            self._adapter.add(self._name(job.index), job.token_ids)
         self._asked = time.monotonic()
 
     def _require_movement(self) -> None:
         if time.monotonic() - self._moved > self.spec.timeout:
             raise ReplyTimeoutError(
-                f"no sample was delivered for {self.spec.timeout:g} s, and {self._feed.waiting} wait: a prompt does "
-                f"not fit the KV cache or the token budget, or the folder takes nothing. See the log, and give the "
-                f"engine a longer timeout if its forwards or the disk are that slow."
+                f"no token was computed and no sample delivered for {self.spec.timeout:g} s, and "
+                f"{len(self._feed.waiting)} samples wait: a prompt does not fit the KV cache or the token budget, or "
+                f"the folder takes nothing. See the log, and give the engine a longer timeout if its disk is so slow."
             )
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         check_prompts(self.spec, prompts)
         with tempfile.TemporaryDirectory(prefix="hidden-states-") as folder:
-            self._settle()
             self.start(folder)
             self.add([Job(index=index, token_ids=tuple(prompt)) for index, prompt in enumerate(prompts)])
             files = {one.index: one.file for one in self.finish().delivered}
             return [self._read(Path(folder) / files[index]) for index in range(len(prompts))]
 
-    def _settle(self) -> None:
-        """Run what an earlier run that failed has left in the scheduler: it would take the place of what counts."""
+    def _abandon(self) -> None:
+        """Take what a run that failed has left out of the scheduler: nobody waits for it any more."""
         with self._calls.watched(fatal=(CaptureError,)):
+            self._adapter.abort([self._name(index) for index in self._feed.waiting])
             while self._adapter.busy():
                 self._adapter.step()
+
+    def _name(self, index: int) -> str:
+        """A request's: runs are numbered, so that none is taken for one of an earlier run."""
+        return f"extract-{self._run}-{index}"
 
     def _read(self, path: Path) -> Sample:
         from safetensors.torch import load_file
@@ -171,6 +176,13 @@ class ExtractEngine(ExecutorEngine):
         super().close()
 
 
+def extension(capture: str) -> str:
+    """The extension that extracts where this one would capture: a build's repair has one of each (`repairs`)."""
+    if capture == EngineSpec.extension:
+        return "harness.extraction.extension.ExtractExtension"
+    return f"{capture.removesuffix('Extension')}ExtractExtension"
+
+
 class ExtractClient:
     """Ours, for extraction; ``tuning`` is how its workers deliver."""
 
@@ -188,7 +200,7 @@ class ExtractClient:
         from harness import adapters
 
         check_spec(spec)
-        spec = replace(spec, extension=EXTENSION)
+        spec = replace(spec, extension=extension(spec.extension))
         set_variables(spec)
         adapter = adapters.select()(spec)
         adapter.boot()

@@ -105,6 +105,7 @@ class ExtractExtension(CaptureExtension):
         for index, token_ids, loss_mask in announced:
             if index % ranks == worker.rank % ranks:
                 run.announce(index, Text(token_ids=token_ids, loss_mask=loss_mask))
+        self.harness_recorder.flush()
         return run.collect(seconds)
 
     def harness_extract_close(self) -> None:

@@ -42,9 +42,9 @@ class Feed:
         return bool(self._queue)
 
     @property
-    def waiting(self) -> int:
-        """How many jobs have not been delivered."""
-        return len(self._waiting)
+    def waiting(self) -> set[int]:
+        """The indices of the jobs that have not been delivered."""
+        return self._waiting
 
     @property
     def failed(self) -> bool:
@@ -83,7 +83,7 @@ class Feed:
         stalled, self._stalled = self._stalled, 0.0
         return Progress(
             delivered=delivered,
-            waiting=self.waiting,
+            waiting=len(self._waiting),
             tokens=sum(one.tokens for one in delivered),
             bytes=sum(one.bytes for one in delivered),
             stalled=stalled,

@@ -10,13 +10,14 @@ same calls do their work at once.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .layouts import Form
 
@@ -54,7 +55,7 @@ class Memory:
         self.view = memoryview(b"")
 
 
-class _Staged:
+class Staged:
     """One tensor ``[tokens, layers, hidden_size]``, its flags ``[tokens, layers]``, and who is done with it."""
 
     def __init__(self, tokens: int, form: Form, device: torch.device) -> None:
@@ -70,61 +71,64 @@ class Staging:
 
     def __init__(self, *, tokens: int, form: Form, device: torch.device, count: int) -> None:
         self.form = form
-        self._tensors = [_Staged(tokens, form, device) for _number in range(count)]
-        self._turn = 0
+        self._device = device
+        self._tensors = itertools.cycle([Staged(tokens, form, device) for _number in range(count)])
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @property
     def cuda(self) -> bool:
         return self._stream is not None
 
-    def next(self) -> torch.Tensor:
+    def next(self) -> Staged:
         """The tensor that the coming forward fills; on the device, what it does waits until the copies of it are."""
-        self._turn = (self._turn + 1) % len(self._tensors)
-        staged = self._tensors[self._turn]
+        staged = next(self._tensors)
         if staged.copied is not None:
             staged.copied.wait()  # Of the current stream. An event that was never recorded is no wait.
-        return staged.states
+        return staged
 
-    def filled(self, rows: int) -> None:
-        """The forward is on its way: check its rows, and have the copies wait for it."""
-        staged = self._tensors[self._turn]
+    def filled(self, staged: Staged, rows: int) -> None:
+        """A forward is on its way: have its rows checked."""
         states, flags = staged.states[:rows], staged.flags[:rows]
         # The largest value of each row and layer: NaN and infinity come through, and 0 is an empty row.
         largest = torch.linalg.vector_norm(states, ord=float("inf"), dim=-1)
         flags.copy_(torch.isfinite(largest).logical_not_())
         flags.add_(largest == 0, alpha=2)
-        if self._stream is not None and staged.computed is not None:
+        if staged.computed is not None:
             staged.computed.record()
-            self._stream.wait_event(staged.computed)
 
-    def copy(self, memory: Memory, row: int, count: int, place: int) -> Callable[[], None]:
-        """Have rows and their flags copied, one after the other, to a place in memory.
+    @contextlib.contextmanager
+    def copying(self, staged: Staged) -> Iterator[None]:
+        """While copies of a tensor are asked for: they come after its forward, and before it is filled again."""
+        if self._stream is None or staged.computed is None or staged.copied is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            staged.computed.wait()
+            yield
+            staged.copied.record()
+
+    def copy(self, staged: Staged, memory: Memory, row: int, count: int, place: int) -> Callable[[], None]:
+        """Have rows and their flags copied, one after the other, to a place in memory; within `copying`.
 
         Returns:
             What waits until they are there.
         """
-        staged = self._tensors[self._turn]
         size = count * self.form.row_bytes
         rows = memory.bytes[place : place + size].view(staged.states.dtype).view(count, *staged.states.shape[1:])
         flags = memory.bytes[place + size : place + size + count * self.form.layers].view(count, self.form.layers)
-        # torch.cuda.stream(None) asks for the current device, which a build for CPUs has not.
-        with torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext():
-            rows.copy_(staged.states[row : row + count], non_blocking=True)
-            flags.copy_(staged.flags[row : row + count], non_blocking=True)
-            if self._stream is None:
-                return _at_once
-            # Blocking: a thread that waits sleeps, and leaves the core to those that write.
-            event = torch.cuda.Event(blocking=True)
-            event.record()
-        wait: Callable[[], None] = event.synchronize
-        return wait
+        rows.copy_(staged.states[row : row + count], non_blocking=True)
+        flags.copy_(staged.flags[row : row + count], non_blocking=True)
+        if self._stream is None:
+            return _at_once
+        # Blocking: a thread that waits sleeps, and leaves the core to those that write.
+        event = torch.cuda.Event(blocking=True)
+        event.record()
 
-    def emptied(self) -> None:
-        """All copies of this forward are on their way."""
-        staged = self._tensors[self._turn]
-        if self._stream is not None and staged.copied is not None:
-            staged.copied.record(self._stream)
+        def wait() -> None:
+            torch.cuda.set_device(self._device)  # A thread begins on the first device, whichever its process uses.
+            event.synchronize()
+
+        return wait
 
     def settle(self) -> None:
         """Wait for all copies."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,10 +16,10 @@ from harness.decoder import decoder_stack, loaded_model
 from harness.worker import Activity, Span, spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .run import Run
-    from .staging import Memory, Staging
+    from .staging import Memory, Staged, Staging
 
 
 @dataclass(slots=True)
@@ -30,13 +30,20 @@ class Request:
     end: int = 0
 
 
-def request_id(run: int, index: int) -> str:
-    """How the driver names the request of a sample: runs are numbered, so that none is taken for an earlier one's."""
-    return f"extract-{run}-{index}"
+class Part(NamedTuple):
+    """Rows of a sample in a staging tensor: positions ``start`` on, ``row`` the first."""
+
+    sample: int
+    start: int
+    row: int
+    rows: int
 
 
 class Taps:
     """What one worker captures: every forward into a staging tensor, and from there what the open run asks for.
+
+    A forward's rows are copied while the next one runs. Were they copied at once, the token that the step has to
+    deliver would wait behind them on its way from the device.
 
     ``last`` are the states of the last forward, ``[tokens, hidden_size]`` a layer: views, good until the next ones.
     """
@@ -52,7 +59,9 @@ class Taps:
         self._run: Run | None = None
         self._memory: Memory | None = None
         self._owner = (0, 1)
-        self._states: torch.Tensor | None = None  # Set while a forward runs that is to be captured.
+        self._filling: Staged | None = None  # Set while a forward runs that is to be captured.
+        self._filled: Staged | None = None
+        self._parts: list[Part] = []  # Of the tensor that was filled last.
         self._rows = 0
         stack = decoder_stack(loaded_model(runner))
         for place, layer in enumerate(self._layers):
@@ -62,17 +71,18 @@ class Taps:
 
     def attach(self, number: int, run: Run, memory: Memory, owner: tuple[int, int]) -> None:
         """From now on, samples of this run whose index modulo the second number is the first go into it."""
-        self._prefix = request_id(number, 0)[:-1]
+        self._prefix = f"extract-{number}-"  # As the driver names requests: `ExtractEngine._name`.
         self._run, self._memory, self._owner = run, memory, owner
 
     def detach(self) -> None:
         self._run = self._memory = None
+        self._parts = []
 
     def _capture(self, place: int, layer: int, _module: Any, _inputs: Any, output: Any) -> None:
-        if self._states is None:  # Warm-up and profiling forwards do not come through `execute_model`.
+        if self._filling is None:  # Warm-up and profiling forwards do not come through `execute_model`.
             return
         hidden, residual = output if isinstance(output, tuple) else (output, None)
-        into = self._states[: self._rows, place]
+        into = self._filling.states[: self._rows, place]
         if residual is None:
             into.copy_(hidden[: self._rows])
         else:
@@ -83,16 +93,35 @@ class Taps:
         self._rows = scheduler_output.total_num_scheduled_tokens
         if self._rows:
             self.last = {}
-            self._states = self._staging.next()
+            self._filling = self._staging.next()
+        filled = self._filling
         try:
             result = self._execute_model(scheduler_output, *args, **kwargs)
         finally:
-            self._states = None
-        if self._rows:
+            self._filling = None
+        if filled is not None:
+            self._staging.filled(filled, self._rows)
+        self.flush()
+        if filled is not None:
+            self._filled = filled
             self._begin(scheduler_output.scheduled_new_reqs)
             self._file(spans(self.runner, scheduler_output), scheduler_output)
         self._end(scheduler_output.finished_req_ids)
         return result
+
+    def flush(self) -> None:
+        """Have the rows of the last forward copied; waits while there is no room for them."""
+        parts, self._parts = self._parts, []
+        run, memory, staged, staging = self._run, self._memory, self._filled, self._staging
+        if not parts or run is None or memory is None or staged is None:
+            return
+        with staging.copying(staged):
+            for part in parts:
+
+                def copy(first: int, rows: int, place: int, row: int = part.row) -> Callable[[], None]:
+                    return staging.copy(staged, memory, row + first, rows, place)
+
+                run.submit(part.sample, part.start, part.rows, copy)
 
     def _index(self, request: str) -> int | None:
         """Which sample of the open run that is, if this rank writes it."""
@@ -113,7 +142,6 @@ class Taps:
     def _file(self, batch: list[Span], scheduler_output: Any) -> None:
         self.activity.forwards += 1
         self.activity.reordered += [span.request for span in batch] != list(scheduler_output.num_scheduled_tokens)
-        self._staging.filled(self._rows)
         for span in batch:
             request = self._requests.get(span.request)
             if request is None:
@@ -125,29 +153,20 @@ class Taps:
             self.activity.resumed += span.start < request.end
             request.end = stop
             index = self._index(span.request)
-            if index is not None:
-                self._submit(index, span, stop - span.start)
-        self._staging.emptied()
+            if index is not None and self._passed(index):
+                self._parts.append(Part(index, span.start, span.row, stop - span.start))
 
-    def _submit(self, index: int, span: Span, count: int) -> None:
-        if self._run is None or self._memory is None:
-            return
-        passed = [layer for layer in self._layers if layer not in self.last]
-        if passed:
+    def _passed(self, index: int) -> bool:
+        """The last forward went through every hook; if not, the sample is refused."""
+        without = [layer for layer in self._layers if layer not in self.last]
+        if without and self._run is not None:
             self._run.refuse(
                 index,
                 "IncompleteSampleError",
-                f"its forward did not go through the hooks on layers {passed}: something compiled or replaced the "
+                f"its forward did not go through the hooks on layers {without}: something compiled or replaced the "
                 f"decoder layers after the model was loaded. Run `harness check` on this model kind.",
             )
-            return
-        memory = self._memory
-        self._run.submit(
-            index,
-            span.start,
-            count,
-            lambda first, rows, place: self._staging.copy(memory, span.row + first, rows, place),
-        )
+        return not without
 
     def _end(self, requests: Iterable[str]) -> None:
         for request in requests:

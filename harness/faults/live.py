@@ -74,11 +74,12 @@ def _forgetful(kind: Any) -> Any:
     class Forgetful(kind):  # type: ignore[misc]
         """Knows execute_model only, and takes None for nothing to account for."""
 
-        def step(self) -> None:
+        def step(self) -> int:
             scheduled = self.scheduler.schedule()
             output = self.executor.execute_model(scheduled)
             if output is not None:
                 self.scheduler.update_from_output(scheduled, output)
+            return int(scheduled.total_num_scheduled_tokens)
 
     return Forgetful
 
