@@ -69,7 +69,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     longest = min(shape.config["max_position_embeddings"] - 1, shape.budget)
     if not 0 < plan.tokens <= longest or plan.prompts < 1:
         raise UsageError(f"{plan.prompts} prompts of {plan.tokens} tokens: give at least one, of 1 to {longest}.")
-    free, needed = shutil.disk_usage(options.tmpfs).free, 2 * plan.round_tokens * shape.row_bytes
+    free, needed = shutil.disk_usage(options.tmpfs).free, 2 * plan.prompts * plan.tokens * shape.row_bytes
     if free < needed:
         raise UsageError(f"{options.tmpfs} has {free} bytes free, and a round may need {needed}: fewer --prompts.")
     return plan

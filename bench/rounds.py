@@ -7,6 +7,7 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import CaptureError
@@ -16,12 +17,12 @@ from . import figures, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from .ways import Plan, Way
 
 BOOT_SECONDS = 180.0
 CLIENT = "bench.engines"
+UNLINKERS = 8
 
 
 @dataclass
@@ -43,7 +44,8 @@ class Lane:
         """What is kept of it."""
         return {
             "title": self.way.title,
-            **figures.summary(plan.round_tokens, self.seconds),
+            **figures.summary(plan.round_tokens(self.way), self.seconds),
+            "tokens_a_round": plan.round_tokens(self.way),
             "rounds": self.rounds,
             "boot_seconds": round(self.engine.timings.get("open", 0.0), 1),
             **({"file_bytes_a_round": self.file_bytes} if self.way.writes else {}),
@@ -126,9 +128,9 @@ class Race:
     def _measure(self, lane: Lane, number: int) -> None:
         # An engine that has been idle sleeps for up to a tenth of a second between two looks for work.
         self._deliver(lane, self._prompts[:1])
-        took = self._deliver(lane, self._prompts)
+        took = self._deliver(lane, self._prompts[: self._plan.round_prompts(lane.way)])
         lane.rounds.append(took)
-        rate = self._plan.round_tokens / took["seconds"]
+        rate = self._plan.round_tokens(lane.way) / took["seconds"]
         self._say(f"{lane.way.name} round {number}: {took['seconds']:.2f} s, {rate:,.0f} tok/s")
 
     def _deliver(self, lane: Lane, prompts: list[list[int]]) -> dict[str, float]:
@@ -138,8 +140,8 @@ class Race:
             shape = (self._plan.tokens, len(self._plan.shape.layers), self._plan.shape.hidden_size)
             lane.file_bytes = written.check(lane.folder, count, shape)
         if not lane.way.keeps:
-            for path in lane.folder.iterdir():
-                path.unlink()
+            with ThreadPoolExecutor(UNLINKERS) as pool:  # Giving pages back takes as long as getting them.
+                list(pool.map(Path.unlink, lane.folder.iterdir()))
         return {name: round(figure, 4) for name, figure in took.items()}
 
     def _going(self) -> Iterator[Lane]:

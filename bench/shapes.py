@@ -43,6 +43,7 @@ class Shape:
     ``layers`` are outputs of decoder layers. The last is not among them: up to 0.24.0 vLLM's own extraction loses
     DeepseekV2's (`harness.clients.extraction.refusals`).
     ``prompts`` and ``tokens`` are what a round has if nothing else is said; ``budget`` is ``max_num_batched_tokens``.
+    ``parts``: ways that get the first half, quarter or eighth of a round's prompts only, as they are that slow.
     """
 
     config: dict[str, Any]
@@ -52,6 +53,7 @@ class Shape:
     tokens: int
     budget: int
     arguments: dict[str, Any]
+    parts: dict[str, int]
 
     @property
     def hidden_size(self) -> int:
@@ -86,15 +88,18 @@ SHAPES: dict[Device, Shape] = {
         tokens=256,
         budget=2048,
         arguments={},
+        parts={},
     ),
     "cuda": Shape(
         config=WIDE,
         layers=(0, 2, 4, 6),
         dtype="bfloat16",
-        prompts=128,
+        # Two seconds of prefill: what is still to be written when it ends is then a small part of a round.
+        prompts=512,
         tokens=512,
         budget=8192,
         # Engines share the GPU and boot at the same time: a fixed cache, as profiling would count the others in.
         arguments={"load_format": "dummy", "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 4 * 2**30},
+        parts={"reply": 8, "connector": 4, "extract-writers-1": 4},
     ),
 }

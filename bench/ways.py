@@ -88,9 +88,12 @@ class Plan:
     tokens: int
     timeout: float
 
-    @property
-    def round_tokens(self) -> int:
-        return self.prompts * self.tokens
+    def round_prompts(self, way: Way) -> int:
+        """How many of the prompts a way gets, the first ones."""
+        return max(1, self.prompts // self.shape.parts.get(way.name, 1))
+
+    def round_tokens(self, way: Way) -> int:
+        return self.round_prompts(way) * self.tokens
 
     def spec(self, way: Way, model: Path, folder: Path) -> EngineSpec:
         """The engine of a way that delivers into ``folder``."""
@@ -111,6 +114,7 @@ class Plan:
             max_num_batched_tokens=self.shape.budget,
             # Twice what a step takes: with asynchronous scheduling, finished requests keep their slots for one more.
             max_num_seqs=max(16, 2 * self.shape.budget // self.tokens),
+            enable_chunked_prefill=True,
             extension=way.extension,
             extra_arguments={**self.shape.arguments, **own},
             timeout=self.timeout,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from xml.etree import ElementTree as ET
@@ -156,14 +157,17 @@ class FakeEngine:
         self.closed = True
 
 
-def _race(tmp_path: Path, *entrants: tuple[Way, FakeEngine]) -> tuple[Race, list[str]]:
+def _race(
+    tmp_path: Path, *entrants: tuple[Way, FakeEngine], parts: dict[str, int] | None = None
+) -> tuple[Race, list[str]]:
+    plan = replace(_plan(), shape=replace(SHAPES["cpu"], parts=parts or {}))
     said: list[str] = []
     lanes = []
     for way, engine in entrants:
         folder = tmp_path / way.name
         folder.mkdir()
         lanes.append(Lane(way, cast("RemoteEngine", engine), folder))
-    return Race(_plan(), lanes, [[1] * 5] * 3, said.append), said
+    return Race(plan, lanes, [[1] * 5] * 3, said.append), said
 
 
 def _way(name: str, *, writes: bool = False) -> Way:
@@ -200,3 +204,11 @@ def test_slow_ways_get_fewer_rounds_and_none_begins_late(tmp_path: Path) -> None
     for _round in race.run(9, patience=100.0, deadline=time.monotonic()):
         pass
     assert len(race.lanes[0].seconds) == 2
+
+
+def test_a_slow_way_is_reckoned_by_the_part_that_it_got(tmp_path: Path) -> None:
+    race, said = _race(tmp_path, (_way("a"), FakeEngine()), parts={"a": 3})
+    for _round in race.run(1, patience=5.0, deadline=time.monotonic() + 100.0):
+        pass
+    facts = race.lanes[0].facts(replace(_plan(), shape=replace(SHAPES["cpu"], parts={"a": 3})))
+    assert (facts["tokens_a_round"], facts["median"]) == (5, 5.0), said
