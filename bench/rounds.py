@@ -96,7 +96,12 @@ class Race:
         for lane in self.lanes:
             first.setdefault(id(lane.engine), lane)
         with ThreadPoolExecutor(len(first) if self._plan.device == "cuda" else 1) as pool:
-            list(pool.map(self._boot, first.values()))
+            try:
+                list(pool.map(self._boot, first.values()))
+            except BaseException:  # Interrupted: whoever waits for an engine to come up need not any more.
+                for lane in first.values():
+                    lane.engine.end()
+                raise
 
     def _boot(self, lane: Lane) -> None:
         with self._in(lane):

@@ -132,14 +132,17 @@ def test_the_wide_model_is_a_config_alone(tmp_path: Path) -> None:
 class FakeEngine:
     """Takes a second a prompt by its own account, and writes what it is told to."""
 
-    def __init__(self, *, fails_at: int = 0, writes: bool = False) -> None:
+    def __init__(self, *, fails_at: int = 0, writes: bool = False, interrupted: bool = False) -> None:
         self.timings = {"open": 1.0}
         self.calls = 0
         self.closed = False
         self._fails_at = fails_at
         self._writes = writes
+        self._interrupted = interrupted
 
-    def open(self, timeout: float) -> None: ...
+    def open(self, timeout: float) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def call(self, method: str, prompts: list[list[int]], folder: str, **_how: Any) -> dict[str, float]:
         self.calls += 1
@@ -155,6 +158,8 @@ class FakeEngine:
 
     def close(self) -> None:
         self.closed = True
+
+    end = close
 
 
 def _race(
@@ -185,6 +190,14 @@ def test_a_way_that_fails_is_out_and_the_others_go_on(tmp_path: Path) -> None:
     assert [lane.seconds for lane in race.lanes] == [[3.0], [3.0, 3.0], []]
     assert shared.closed
     assert any("its last words" in line for line in said)
+
+
+def test_an_interrupted_boot_ends_every_engine(tmp_path: Path) -> None:
+    entrants = [(_way("a"), FakeEngine(interrupted=True)), (_way("b"), FakeEngine())]
+    race, _said = _race(tmp_path, *entrants)
+    with pytest.raises(KeyboardInterrupt):
+        race.boot()
+    assert [engine.closed for _entrant, engine in entrants] == [True, True]
 
 
 def test_a_round_whose_files_are_missing_is_a_failure(tmp_path: Path) -> None:
