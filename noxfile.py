@@ -111,6 +111,19 @@ def preflight(session: nox.Session) -> None:
         raise SystemExit(error.exit_code) from None
 
 
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """Extraction beside the other ways, on the newest release and the CPU; `-- --rounds 9` for more of it."""
+    session.run(
+        *(str(environments.ensure(releases.find(NEWEST).build("cpu")).python), "-m", "bench.extraction"),
+        *(session.posargs or ["--rounds", "3"]),
+        external=True,
+        interrupt_timeout=INTERRUPT_SECONDS,
+        terminate_timeout=INTERRUPT_SECONDS,
+        env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
+    )
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """The harness's own tests: no vLLM, no torch."""

@@ -75,6 +75,9 @@ MODULES = (
     "harness.extraction.writers",
     "harness.endings",
     "harness.drills",
+    "bench.engines",
+    "bench.extraction",
+    "bench.suite_cost",
     "harness.worker_calls",
     "harness.worker_log",
     # The cases import these, and run without torch where a client needs none.
