@@ -6,7 +6,7 @@ import re
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from harness import settings
 from harness.evidence import BROKEN
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_name("catalogue.toml")
 SETTINGS = {setting.name: setting for setting in vars(settings).values() if isinstance(setting, Setting)}
 
-Kind: TypeAlias = Literal["states", "engines", "live"]
-KINDS: tuple[Kind, ...] = ("states", "engines", "live")
+Kind: TypeAlias = Literal["states", "values", "refusals", "engines", "live"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome: TypeAlias = Literal["caught", "missed", "wrong cause", "not run", "sound", "unsound"]
 GOOD: tuple[Outcome, ...] = ("caught", "sound")
 
