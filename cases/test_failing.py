@@ -46,7 +46,7 @@ def _equal(one: Sample, other: Sample) -> bool:
 def test_raising_worker_is_an_error(engine: SharedEngine, prompts: list[list[int]], who: str) -> None:
     """A worker method that raises on some ranks: `WorkerFailedError` names them, and the next capture is right."""
     engine.offer("ask")
-    everybody = list(range(engine.spec.tensor_parallel_size))
+    everybody = list(range(engine.spec.ranks))
     ranks = {"first": everybody[:1], "last": everybody[-1:], "every": everybody}[who]
     before = engine.shared_capture(prompts)[0]
     got = _outcome(engine.call, "ask", "harness_raise", ranks, WORD)

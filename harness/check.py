@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .options import Options
     from .releases import Build
-    from .settings import Group
+    from .settings import Group, Setting
 
 
 def check(options: Options) -> int:
@@ -30,7 +30,7 @@ def check(options: Options) -> int:
         UsageError: a client or a path is wrong.
     """
     facts = identity.environment()
-    planned = settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
+    planned = settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind, _requested(options))
     groups = _willing(_possible(planned, facts, options), options)
     release = facts["release"] or facts["version"]
     results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
@@ -45,6 +45,14 @@ def check(options: Options) -> int:
     evidence.write(results, record)
     summary.step_summary(record)
     return code
+
+
+def _requested(options: Options) -> list[Setting]:
+    """The settings that are opened only on request, if any was."""
+    if not options.on_request:
+        return []
+    backend = options.executor_backend or "mp"
+    return settings.requested(options.tensor_parallel_sizes, options.pipeline_parallel_size, backend)
 
 
 def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
@@ -72,7 +80,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine is left: choose another --client, --tensor-parallel-size or --model-kind")
+        raise UsageError("no engine is left: choose another --client, setting or --model-kind")
     return left
 
 

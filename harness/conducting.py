@@ -106,7 +106,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.clients or options.tensor_parallel_sizes or options.model_kind or options.snapshots_of:
+    if options.own_engines:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from . import terminal
 
@@ -28,13 +28,24 @@ class Options:
     jobs: int | None
     as_json: bool
     snapshots_of: str | None = None
+    pipeline_parallel_size: int = 1
+    executor_backend: Literal["ray"] | None = None
+
+    @property
+    def on_request(self) -> bool:
+        """Whether engines are asked for that the suite opens only on request."""
+        return self.pipeline_parallel_size > 1 or self.executor_backend is not None
+
+    @property
+    def own_engines(self) -> bool:
+        """Whether the engines, or what they are held to, are others than the suite has for this vLLM."""
+        asked = self.clients or self.tensor_parallel_sizes or self.model_kind or self.snapshots_of or self.on_request
+        return bool(asked)
 
     @property
     def whole(self) -> bool:
         """Whether nothing is left out that the suite has for this vLLM."""
-        return not (
-            self.clients or self.tensor_parallel_sizes or self.keyword or self.model_kind or self.snapshots_of
-        )
+        return not (self.own_engines or self.keyword)
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""

@@ -33,6 +33,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="only these sizes; repeat for several; 1 and 2 if not given",
     )
     parser.add_argument(
+        "--pipeline-parallel-size",
+        type=int,
+        default=1,
+        metavar="N",
+        help="only engines with this many pipeline stages, which the suite opens on request alone",
+    )
+    parser.add_argument(
+        "--executor-backend",
+        choices=("ray",),
+        help="only engines whose workers are Ray's, which the suite opens on request alone",
+    )
+    parser.add_argument(
         "--model-kind",
         choices=MODEL_KINDS,
         help="every engine on this tiny checkpoint; deepseek-v2, and one engine on kimi-k25, if not given",
@@ -68,6 +80,8 @@ def run(options: argparse.Namespace) -> int:
 
     if any(size < 1 for size in options.tensor_parallel_size):
         raise UsageError("--tensor-parallel-size must be 1 or more")
+    if options.pipeline_parallel_size < 1:
+        raise UsageError("--pipeline-parallel-size must be 1 or more")
     if options.snapshots_of is not None:
         releases.find(options.snapshots_of)
         if options.update_snapshots:
@@ -84,5 +98,7 @@ def run(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             as_json=options.json,
             snapshots_of=options.snapshots_of,
+            pipeline_parallel_size=options.pipeline_parallel_size,
+            executor_backend=options.executor_backend,
         )
     )
