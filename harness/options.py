@@ -50,6 +50,8 @@ class Options:
     """Only these, by the names of `settings.named`; those that the suite has if there are none."""
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """As `Run.only`."""
+    pipeline_parallel_size: int = 1
+    executor_backend: Literal["ray"] | None = None
 
     def results(self, release: str) -> str:
         """The name of the folder for the results of a release."""
@@ -62,6 +64,11 @@ class Options:
         return "-".join(filter(None, [self.snapshots_of or release, device, self.model_runner]))
 
     @property
+    def on_request(self) -> bool:
+        """Whether engines are asked for that the suite opens only on request."""
+        return self.pipeline_parallel_size > 1 or self.executor_backend is not None
+
+    @property
     def whole(self) -> bool:
         """Whether nothing is left out that the suite has for this vLLM."""
         return not (self.keyword or self.snapshots_of or self.only or self.chooses_engines)
@@ -69,7 +76,8 @@ class Options:
     @property
     def chooses_engines(self) -> bool:
         """Whether engines are left out, or others opened, than those that the suite has for this vLLM."""
-        return bool(self.clients or self.tensor_parallel_sizes or self.model_kind or self.settings)
+        named = self.clients or self.tensor_parallel_sizes or self.model_kind or self.settings
+        return bool(named) or self.on_request
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""
