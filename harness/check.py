@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import clients, conducting, evidence, identity, limits, prompts, settings, sources, tools
+from . import clients, conducting, evidence, identity, limits, machine, prompts, settings, sources, tools
 from .errors import UsageError
 from .report import summary
 from .run import Run
@@ -36,7 +36,7 @@ def check(options: Options) -> int:
         else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
     )
     groups = _willing(_possible(planned, facts, options), options)
-    results = options.evidence or folder(facts, options.device) / "evidence.json"
+    results = options.evidence or folder(facts, options) / "evidence.json"
     code, record = run(options, facts, groups, results)
     # Printed first: a full disk must not take the findings with it.
     if options.as_json:
@@ -48,9 +48,9 @@ def check(options: Options) -> int:
     return code
 
 
-def folder(facts: Mapping[str, Any], device: str) -> Path:
+def folder(facts: Mapping[str, Any], options: Options) -> Path:
     """Where evidence of the vLLM of these facts is kept."""
-    return Path("results") / f"{facts['release'] or facts['version']}-{device}"
+    return Path("results") / options.results(facts["release"] or facts["version"])
 
 
 def run(
@@ -69,10 +69,18 @@ def run(
 
 
 def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
-    """The groups that this vLLM can run on this device."""
+    """The groups that this vLLM can run on this device.
+
+    Raises:
+        EnvironmentUnusableError: there is no GPU, and the suite is to run on one.
+    """
+    gpus = machine.gpus() if options.device == "cuda" else 0
     left = []
     for group in groups:
-        if reason := limits.obstacle(facts, options.device, group.needs):
+        size = group.setting.tensor_parallel_size
+        if gpus and size > gpus:
+            options.say(f"{group.name} is left out: it needs {size} GPUs, and there are {gpus}")
+        elif reason := limits.obstacle(facts, options.device, group.needs):
             options.say(f"{group.name} is left out: {reason}")
         else:
             left.append(group)
@@ -87,7 +95,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
     """
     left = []
     for group in groups:
-        spec = group.setting.spec(model="", layers=(0,), device=options.device)
+        spec = group.setting.spec(model="", layers=(0,), device=options.device, dtype=options.dtype)
         if reason := clients.load(group.client).refuses(spec):
             options.say(f"{group.name} is left out: {group.client} {reason}")
         else:
@@ -107,12 +115,12 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     run = Run(
         release=release,
         device=options.device,
-        dtype="float32",
+        dtype=options.dtype,
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
+        checkpoints={kind: str(WRITERS[kind](work / kind, dtype=options.dtype)) for kind in kinds},
         work=str(work),
-        snapshots=_held_to(release, options),
+        snapshots=str(sources.suite() / "snapshots" / options.snapshots(release)),
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
@@ -122,11 +130,6 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts.sets(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
-
-
-def _held_to(release: str, options: Options) -> str:
-    """The folder of the snapshots that this vLLM is compared with."""
-    return str(sources.suite() / "snapshots" / (options.snapshots_of or release))
 
 
 def _repair(build: Build | None) -> dict[str, Any]:

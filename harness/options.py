@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from . import terminal
 
@@ -13,6 +14,20 @@ if TYPE_CHECKING:
 
     from .releases import Device
     from .settings import ModelKind
+
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+# On GPUs what real runs compute in: vLLM's MLA backends take no float32 there (v1/attention/backends/mla, 0.20.2),
+# and without MLA its Triton kernels round float32 to TF32. On the CPU, where kernels take it, what hides least.
+DEFAULT_DTYPES: Mapping[Device, Dtype] = {"cpu": "float32", "cuda": "bfloat16"}
+
+
+def model_runner() -> str:
+    """The model runner that the user has chosen, ``v1`` or ``v2``; empty if vLLM is to choose.
+
+    0.26.0 takes V2 for DeepseekV2 and V1 for KimiK25 (config/vllm.py, `use_v2_model_runner`), 0.20.2 V1 for both.
+    """
+    return {"0": "v1", "1": "v2"}.get(os.environ.get("VLLM_USE_V2_MODEL_RUNNER", ""), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +48,18 @@ class Options:
     """Only these, by the names of `settings.named`; those that the suite has if there are none."""
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """As `Run.only`."""
+    dtype: Dtype = "float32"
+    model_runner: str = ""
+
+    def results(self, release: str) -> str:
+        """The name of the folder for the results of a release."""
+        dtype = "" if self.dtype == DEFAULT_DTYPES[self.device] else self.dtype
+        return "-".join(filter(None, [release, self.device, dtype, self.model_runner]))
+
+    def snapshots(self, release: str) -> str:
+        """The name of the folder of the snapshots that a release is held to: GPUs have their own, and each runner."""
+        device = "" if self.device == "cpu" else self.device
+        return "-".join(filter(None, [self.snapshots_of or release, device, self.model_runner]))
 
     @property
     def whole(self) -> bool:

@@ -17,6 +17,7 @@ from . import case_findings, clients, endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, expect
+from .options import DEFAULT_DTYPES
 from .progress import Progress
 from .run import Run
 from .shared_engine import SharedEngine
@@ -195,6 +196,8 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
         if group is not None and ours is None:
             raise NotApplicableError(f"no structure is recorded for {group.setting.name}")
         name = request.node.name
+        if group is not None:
+            structure = snapshots.as_recorded(structure, run.dtype, DEFAULT_DTYPES[run.device])
         if group is not None and ours is not None and ours != group:
             name = name.replace(f"[{group.name}", f"[{ours.name}")
             if request.config.option.update_snapshots:

@@ -10,6 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from .needs import Request
+from .options import DEFAULT_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +79,8 @@ def commands(decision: Decision, command: Sequence[str] = ()) -> list[str]:
     if engines:
         kind = [] if groups[0].model_kind == "deepseek-v2" else ["--model-kind", groups[0].model_kind]
         names = [part for group in groups for part in ("--setting", group.setting.name)]
-        request = decision.request
+        request, dtype = decision.request, decision.options.dtype
+        kind += [] if dtype == DEFAULT_DTYPES[request.device] else ["--dtype", dtype]
         place = str(decision.folder / "gate" / "by-hand.json")
         words = ["check", "--client", request.client, "--device", request.device, *names, *kind, "--evidence", place]
         lines.append(shlex.join([*_harness(), *words]))

@@ -22,6 +22,13 @@ NEEDS: Mapping[ModelKind, Mapping[str, Any]] = {
     "deepseek-v2": {},
     "kimi-k25": {"trust_remote_code": True, "tokenizer": True},
 }
+# What an engine takes of a device that many share, as vLLM's engine arguments. With the KV cache's size given, vLLM
+# does not measure memory while others take it, and only looks whether the share is free (v1/worker/utils.py,
+# `request_memory`, 0.20.2 and 0.26.0). The longest prompts in all slots take 50 MB.
+SHARES: Mapping[str, Mapping[str, Any]] = {
+    "cpu": {},
+    "cuda": {"gpu_memory_utilization": 0.04, "kv_cache_memory_bytes": 2**28},
+}
 
 _TIGHT_TOKENS = 160
 # What most kernels take; `releases.Build` says where it is another.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from .arrays import TOLERANCES
 from .errors import CaptureError, ClientError, NotApplicableError
 from .findings import expect
 from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
@@ -43,6 +44,11 @@ class SharedEngine(RemoteEngine):
         self.group = group
         self._captured: list[Sample] | None = None
         self.left_behind: list[int] | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """How far states may be apart that ought to be equal, as a part of the largest value."""
+        return TOLERANCES[self.spec.dtype]
 
     def open(self, timeout: float = BOOT_TIMEOUT) -> None:
         with _must_apply("opening an engine of a setting that it does not refuse"):

@@ -72,7 +72,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: Options, chosen: Seq
         layers=(4, 0, 2),
         checkpoints=dict.fromkeys(settings.MODEL_KINDS, str(work)),
         work=str(work),
-        snapshots=check._held_to(RELEASE, options),
+        snapshots=str(sources.suite() / "snapshots" / options.snapshots(RELEASE)),
         variables={},
         repair={},
         block_size=32,

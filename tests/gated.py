@@ -69,6 +69,9 @@ class World:
             settings={
                 "clients": [self.request.client],
                 "device": self.request.device,
+                "dtype": "float32",
+                "model_runner": "",
+                "snapshots": RELEASE,
                 "groups": [group.name for group in needed.groups],
                 "keyword": "",
                 "whole": False,

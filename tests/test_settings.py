@@ -128,6 +128,18 @@ def test_spec_of_a_group_is_its_setting() -> None:
         )
 
 
+def test_engines_share_a_gpu_and_have_a_repairs_arguments_beside_it() -> None:
+    run = _run(device="cuda", dtype="bfloat16", repair={"extra_arguments": {"seed": 1}})
+    for group in run.groups:
+        spec = run.spec(group)
+        assert spec.dtype == "bfloat16"
+        assert 0 < spec.extra_arguments["gpu_memory_utilization"] * len(run.groups) < 0.5, group
+        assert spec.extra_arguments["kv_cache_memory_bytes"] == 2**28, group
+        assert spec.extra_arguments.get("seed") == (None if group == UNREPAIRED else 1), group
+    assert run.repair == {"extra_arguments": {"seed": 1}}
+    assert all(not _run().spec(group).extra_arguments for group in run.groups)
+
+
 def test_repair_is_everywhere_but_where_the_fault_must_show() -> None:
     run = _run(repair={"extension": "a.B"})
     with_repair = {group for group in run.groups if run.spec(group).extension == "a.B"}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.options import DEFAULT_DTYPES, DTYPES, Options, model_runner
 from harness.settings import MODEL_KINDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "repeat for several",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="what the model computes in; float32 on cpu, bfloat16 on cuda, if not given"
+    )
     parser.add_argument(
         "--tensor-parallel-size",
         action="append",
@@ -71,7 +75,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from harness import check, releases
-    from harness.options import Options
 
     if any(size < 1 for size in options.tensor_parallel_size):
         raise UsageError("--tensor-parallel-size must be 1 or more")
@@ -94,5 +97,7 @@ def run(options: argparse.Namespace) -> int:
             as_json=options.json,
             snapshots_of=options.snapshots_of,
             settings=tuple(options.setting),
+            dtype=options.dtype or DEFAULT_DTYPES[options.device],
+            model_runner=model_runner(),
         )
     )
