@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .options import Options
     from .releases import Build
-    from .settings import Group
+    from .settings import Group, Setting
 
 
 def check(options: Options) -> int:
@@ -33,7 +33,7 @@ def check(options: Options) -> int:
     planned = (
         settings.chosen(options.clients, options.settings, options.model_kind)
         if options.settings
-        else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
+        else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind, _requested(options))
     )
     groups = _willing(_possible(planned, facts, options), options)
     results = options.evidence or folder(facts, options) / "evidence.json"
@@ -66,6 +66,14 @@ def run(
     """
     tools.require()
     return conducting.conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
+
+
+def _requested(options: Options) -> list[Setting]:
+    """The settings that are opened only on request, if any was."""
+    if not options.on_request:
+        return []
+    backend = options.executor_backend or "mp"
+    return settings.requested(options.tensor_parallel_sizes, options.pipeline_parallel_size, backend)
 
 
 def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
@@ -101,7 +109,7 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine is left: choose another --client, --tensor-parallel-size or --model-kind")
+        raise UsageError("no engine is left: choose another --client, setting or --model-kind")
     return left
 
 

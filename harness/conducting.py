@@ -115,7 +115,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.chooses_engines or options.only or options.snapshots_of:
+    if options.own_engines or options.only:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
 

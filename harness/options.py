@@ -50,6 +50,8 @@ class Options:
     """As `Run.only`."""
     dtype: Dtype = "float32"
     model_runner: str = ""
+    pipeline_parallel_size: int = 1
+    executor_backend: Literal["ray"] | None = None
 
     def results(self, release: str) -> str:
         """The name of the folder for the results of a release."""
@@ -62,14 +64,20 @@ class Options:
         return "-".join(filter(None, [self.snapshots_of or release, device, self.model_runner]))
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing is left out that the suite has for this vLLM."""
-        return not (self.keyword or self.snapshots_of or self.only or self.chooses_engines)
+    def on_request(self) -> bool:
+        """Whether engines are asked for that the suite opens only on request."""
+        return self.pipeline_parallel_size > 1 or self.executor_backend is not None
 
     @property
-    def chooses_engines(self) -> bool:
-        """Whether engines are left out, or others opened, than those that the suite has for this vLLM."""
-        return bool(self.clients or self.tensor_parallel_sizes or self.model_kind or self.settings)
+    def own_engines(self) -> bool:
+        """Whether the engines, or what they are held to, are others than the suite has for this vLLM."""
+        asked = self.clients or self.tensor_parallel_sizes or self.settings or self.model_kind or self.on_request
+        return bool(asked or self.snapshots_of)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left out that the suite has for this vLLM."""
+        return not (self.own_engines or self.only or self.keyword)
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""

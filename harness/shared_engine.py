@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .arrays import TOLERANCES
 from .errors import CaptureError, ClientError, NotApplicableError
 from .findings import expect
-from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
+from .remote import BOOT_TIMEOUT, RemoteEngine, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,7 +88,7 @@ class SharedEngine(RemoteEngine):
     def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
         """The samples of one capture, as they are after the next one."""
         samples: list[Sample] = self.ask(
-            "capture_and_go_on", prompts, others, timeout=2 * (self.spec.timeout + MARGIN)
+            "capture_and_go_on", prompts, others, timeout=2 * patience(self.spec.timeout)
         )
         return samples
 

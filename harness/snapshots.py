@@ -89,6 +89,11 @@ def as_recorded(structure: Any, dtype: str, recorded: str) -> Any:
     return json.loads(names.sub(lambda name: places[name[0]], json.dumps(structure)))
 
 
+def of_setting(folder: Path, setting: str) -> Path:
+    """Where the snapshots of a setting are that is opened only on request: ``snapshots/<setting>/<release>``."""
+    return folder.parent / setting / folder.name
+
+
 def stored(folder: Path, case_file: str, name: str) -> tuple[bool, Any]:
     """Whether a snapshot file holds a name, and what; a recorded null is not a missing snapshot."""
     held = _read(str(folder / f"{case_file}.json"))

@@ -30,7 +30,9 @@ def digest(folder: Path, snapshots: str) -> str:
     # An installed suite lies inside the package, and must not count twice.
     package = {path.relative_to(_PACKAGE): path for path in _PACKAGE.rglob("*") if path.suffix in _CODE}
     named = {name: path for name, path in package.items() if name.parts[0] != "suite"}
-    beside = [*(folder / "cases").rglob("*"), *(folder / "snapshots" / snapshots).glob("*.json")]
+    kept = folder / "snapshots"
+    # Beside the release's own, those of the settings that are opened only on request.
+    beside = [*(folder / "cases").rglob("*"), *(kept / snapshots).glob("*.json"), *kept.glob(f"*/{snapshots}/*.json")]
     named |= {path.relative_to(folder): path for path in beside if path.suffix in (*_CODE, ".json")}
     total = hashlib.sha256()
     for name in sorted(named):

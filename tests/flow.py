@@ -91,7 +91,7 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     monkeypatch.setattr(sources, "suite", lambda: suite)
     monkeypatch.setattr(check, "prepare", _prepare)
     monkeypatch.setattr(conducting, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
-    monkeypatch.setattr(settings, "plan", lambda _clients, _sizes, _kind: list(chosen))
+    monkeypatch.setattr(settings, "plan", lambda *_asked: list(chosen))
 
 
 def options(path: Path, **changes: Any) -> Options:

@@ -86,6 +86,7 @@ class World:
                     spec={
                         "executor_backend": group.setting.executor_backend,
                         "tensor_parallel_size": group.setting.tensor_parallel_size,
+                        "pipeline_parallel_size": group.setting.pipeline_parallel_size,
                         "async_scheduling": group.setting.async_scheduling,
                         "device": self.request.device,
                         "dtype": "float32",

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from harness import settings
 from harness.run import Run
-from harness.settings import ASYNC, CORE, MP, MP_TP2, TIGHT, UNI, UNREPAIRED, Group
+from harness.settings import ASYNC, CORE, MP, MP_TP2, PP2, RAY, TIGHT, UNI, UNREPAIRED, Group
+
+if TYPE_CHECKING:
+    from harness.clients.contract import ExecutorBackend
+    from harness.settings import Setting
 
 CLIENT = "mine:CLIENT"
 
@@ -87,6 +92,52 @@ def test_a_size_of_its_own_is_multiprocess_for_each_client() -> None:
     assert sorted(_names(groups)) == ["executor-mp-tp4", "llm-mp-tp4"]
     assert {group.setting.executor_backend for group in groups} == {"mp"}
     assert {group.setting.tensor_parallel_size for group in groups} == {4}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "stages", "backend", "names"),
+    [
+        ([], 2, "mp", ["mp-pp2"]),
+        ([], 1, "ray", ["ray-tp2"]),
+        ([1], 1, "ray", ["ray-tp1"]),
+        ([1, 2, 2], 2, "mp", ["mp-tp2-pp2", "mp-pp2"]),
+        ([4], 2, "ray", ["ray-tp4-pp2"]),
+    ],
+)
+def test_what_is_opened_on_request_is_named_after_what_was_asked(
+    sizes: list[int], stages: int, backend: ExecutorBackend, names: list[str]
+) -> None:
+    found = settings.requested(sizes, stages, backend)
+    assert [setting.name for setting in found] == names
+    for setting in found:
+        assert (setting.executor_backend, setting.pipeline_parallel_size) == (backend, stages), setting
+        assert setting.ranks == setting.tensor_parallel_size * stages == _spec_ranks(setting), setting
+
+
+def _spec_ranks(setting: Setting) -> int:
+    return setting.spec(model="", layers=(0,)).ranks
+
+
+def test_request_opens_nothing_else_and_nothing_of_it_is_opened_unasked() -> None:
+    assert settings.requested([], 2, "mp") == [PP2]
+    assert settings.requested([], 1, "ray") == [RAY]
+    assert _names(settings.plan([], [], on_request=[PP2])) == ["executor-mp-pp2", "llm-mp-pp2"]
+    (mine,) = settings.plan([CLIENT], [], "kimi-k25", [RAY])
+    assert (mine.name, mine.needs) == ("mine:CLIENT-ray-tp2-kimi-k25", ("kimi-k25", "ray"))
+    assert {group.setting for group in settings.plan([], [])}.isdisjoint({PP2, RAY})
+
+
+def test_what_is_opened_on_request_has_snapshots_of_its_own() -> None:
+    for group in settings.plan([], [], on_request=[PP2, RAY]):
+        assert settings.recorded(group) == group
+        assert settings.on_request(group), group
+    (mine,) = settings.plan([CLIENT], [], on_request=[PP2])
+    ours = settings.recorded(mine)
+    assert ours is not None
+    assert ours.setting == PP2
+    assert not any(settings.on_request(group) for group in settings.plan([], []))
+    (other,) = settings.plan([CLIENT], [], on_request=settings.requested([], 4, "mp"))
+    assert settings.recorded(other) is None, other
 
 
 def _run(**changes: object) -> Run:

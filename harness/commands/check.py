@@ -44,6 +44,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="only these engines, mp-tp2 or tight-tp8 say; repeat for several",
     )
     parser.add_argument(
+        "--pipeline-parallel-size",
+        type=int,
+        default=1,
+        metavar="N",
+        help="only engines with this many pipeline stages, which the suite opens on request alone",
+    )
+    parser.add_argument(
+        "--executor-backend",
+        choices=("ray",),
+        help="only engines whose workers are Ray's, which the suite opens on request alone",
+    )
+    parser.add_argument(
         "--model-kind",
         choices=MODEL_KINDS,
         help="every engine on this tiny checkpoint; deepseek-v2, and one engine on kimi-k25, if not given",
@@ -80,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--tensor-parallel-size must be 1 or more")
     if options.setting and options.tensor_parallel_size:
         raise UsageError("--setting names the size as well: leave out --tensor-parallel-size")
+    if options.pipeline_parallel_size < 1:
+        raise UsageError("--pipeline-parallel-size must be 1 or more")
     if options.snapshots_of is not None:
         releases.find(options.snapshots_of)
         if options.update_snapshots:
@@ -99,5 +113,7 @@ def run(options: argparse.Namespace) -> int:
             settings=tuple(options.setting),
             dtype=options.dtype or DEFAULT_DTYPES[options.device],
             model_runner=model_runner(),
+            pipeline_parallel_size=options.pipeline_parallel_size,
+            executor_backend=options.executor_backend,
         )
     )
