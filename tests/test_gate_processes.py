@@ -130,13 +130,10 @@ def test_signals_reach_the_command(tmp_path: Path, number: signal.Signals) -> No
 
 
 def test_command_ignores_no_signal_because_python_does(tmp_path: Path) -> None:
-    code = "import pathlib; print(pathlib.Path('/proc/self/status').read_text())"
-    done = _run(tmp_path, *PASSES, "--", sys.executable, "-I", "-c", code)
-    (ignored,) = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigIgn")]
-    # A Python that was started with nothing ignored ignores these two itself.
-    assert int(ignored, 16) == sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ)), ignored
-    shell = _run(tmp_path, *PASSES, "--", "grep", "SigIgn", "/proc/self/status")
-    assert int(shell.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0, shell.stdout
+    done = _run(tmp_path, *PASSES, "--", "grep", "SigIgn", "/proc/self/status")
+    ignored = int(done.stdout.split()[1], 16)
+    # Others may be ignored by whoever started these tests, in the background say.
+    assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored & (1 << (number - 1))] == []
 
 
 # What is missing, run for real on a toy client.
