@@ -52,11 +52,11 @@ def conduct(
         The exit code, and the record.
     """
     evidence.require_writable(results)
-    release = facts["release"] or facts["version"]
     build = identity.build(facts)
     bound = identity.of_run(
         options.device, {group.client for group in groups}, build.environment if build is not None else {}
     )
+    release = facts["release"] or facts["version"]
     record = Evidence(
         harness=__version__,
         environment={**facts, **bound},
@@ -115,7 +115,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.chooses_engines or options.only or options.snapshots_of:
+    if options.own_engines or options.only:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
 

@@ -44,12 +44,12 @@ class Options:
     jobs: int | None
     as_json: bool
     snapshots_of: str | None = None
-    dtype: Dtype = "float32"
-    model_runner: str = ""
     settings: tuple[str, ...] = ()
     """Only these, by the names of `settings.named`; those that the suite has if there are none."""
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """As `Run.only`."""
+    dtype: Dtype = "float32"
+    model_runner: str = ""
     pipeline_parallel_size: int = 1
     executor_backend: Literal["ray"] | None = None
 
@@ -69,15 +69,15 @@ class Options:
         return self.pipeline_parallel_size > 1 or self.executor_backend is not None
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing is left out that the suite has for this vLLM."""
-        return not (self.keyword or self.snapshots_of or self.only or self.chooses_engines)
+    def own_engines(self) -> bool:
+        """Whether the engines, or what they are held to, are others than the suite has for this vLLM."""
+        asked = self.clients or self.tensor_parallel_sizes or self.settings or self.model_kind or self.on_request
+        return bool(asked or self.snapshots_of)
 
     @property
-    def chooses_engines(self) -> bool:
-        """Whether engines are left out, or others opened, than those that the suite has for this vLLM."""
-        named = self.clients or self.tensor_parallel_sizes or self.model_kind or self.settings
-        return bool(named) or self.on_request
+    def whole(self) -> bool:
+        """Whether nothing is left out that the suite has for this vLLM."""
+        return not (self.own_engines or self.only or self.keyword)
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""

@@ -109,31 +109,34 @@ PP2 = Setting(name="mp-pp2", executor_backend="mp", pipeline_parallel_size=2)
 RAY = Setting(name="ray-tp2", executor_backend="ray", tensor_parallel_size=2)
 
 
-_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, ASYNC)}
+_STAGED = ("mp", "ray")
+_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, ASYNC, PP2, RAY)}
+_NAME = re.compile(r"(?P<kind>mp|ray|core|tight|async)(-tp(?P<ranks>[1-9]\d*))?(-pp(?P<stages>[2-9]|[1-9]\d+))?")
 
 
 def named(name: str) -> Setting:
-    """The setting of a name: ``uni-tp1``, and ``mp-``, ``core-``, ``tight-`` or ``async-tpN`` of any size.
+    """The setting of a name: ``uni-tp1``, and ``mp-``, ``ray-``, ``core-``, ``tight-`` or ``async-tpN`` of any size.
+
+    ``mp`` and ``ray`` may have stages, ``mp-pp2`` and ``mp-tp2-pp2``.
 
     Raises:
         UsageError: there is none.
     """
-    found = re.fullmatch(r"(mp|core|tight|async)-tp([1-9]\d*)", name)
-    if name in _KNOWN or found is None:
-        try:
-            return _KNOWN[name]
-        except KeyError:
-            raise UsageError(
-                f"there is no setting {name!r}: {', '.join(_KNOWN)}, and all but the first for any size."
-            ) from None
-    kind, size = found[1], int(found[2])
+    if name in _KNOWN:
+        return _KNOWN[name]
+    found = _NAME.fullmatch(name)
+    if found is None or not (found["ranks"] or found["stages"]) or (found["stages"] and found["kind"] not in _STAGED):
+        raise UsageError(f"there is no setting {name!r}: {', '.join(_KNOWN)}, and all but the first for any size.")
+    kind, size = found["kind"], int(found["ranks"] or 1)
+    uni: ExecutorBackend = "uni" if size == 1 and kind not in _STAGED else "mp"
     return Setting(
         name=name,
-        executor_backend="uni" if size == 1 and kind != "mp" else "mp",
+        executor_backend="ray" if kind == "ray" else uni,
         tensor_parallel_size=size,
-        engine_core_process=kind in ("core", "async"),
+        pipeline_parallel_size=int(found["stages"] or 1),
+        engine_core_process=kind in {"core", "async"},
         async_scheduling=kind == "async",
-        tight=kind in ("tight", "async"),
+        tight=kind in {"tight", "async"},
     )
 
 

@@ -110,9 +110,9 @@ def run(options: argparse.Namespace) -> int:
             jobs=options.jobs,
             as_json=options.json,
             snapshots_of=options.snapshots_of,
+            settings=tuple(options.setting),
             dtype=options.dtype or DEFAULT_DTYPES[options.device],
             model_runner=model_runner(),
-            settings=tuple(options.setting),
             pipeline_parallel_size=options.pipeline_parallel_size,
             executor_backend=options.executor_backend,
         )
