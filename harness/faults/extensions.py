@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from harness import decoder, worker, worker_log
-from harness.worker import CaptureExtension, Recorder
+from harness.worker import CaptureExtension, Recorder, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,13 +140,13 @@ class _Pieces(Recorder):
         super().__init__(runner, layers, keep=keep)
         self.pieces: dict[str, list[tuple[int, dict[int, torch.Tensor]]]] = {}
 
-    def _keep(self, request_id: str, start: int, row: int, count: int) -> None:
-        super()._keep(request_id, start, row, count)
-        recording = self.recordings.get(request_id)
+    def _keep(self, span: Span) -> None:
+        super()._keep(span)
+        recording = self.recordings.get(span.request)
         if recording is None:
             return
-        rows = {layer: states[start : recording.end].clone() for layer, states in recording.rows.items()}
-        self.pieces.setdefault(request_id, []).append((start, rows))
+        rows = {layer: states[span.start : recording.end].clone() for layer, states in recording.rows.items()}
+        self.pieces.setdefault(span.request, []).append((span.start, rows))
 
 
 class _OfPieces(_Broken):
