@@ -11,7 +11,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -45,13 +44,13 @@ READER = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_con
 class Place:
     """A checkpoint, prompts of which every tenth is text, and folders to extract into."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, samples: int) -> None:
         self.folder = folder
         self.model = WRITERS["kimi-k25"](folder / "model")
         chance = random.Random(0)  # noqa: S311 - prompts, not secrets.
         self.ids = [
             [chance.randrange(2, deepseek_v2.VOCAB_SIZE) for _ in range(chance.randint(1, LONGEST))]
-            for _ in range(SAMPLES)
+            for _ in range(samples)
         ]
         rows: list[dict[str, Any]] = [{"prompt_token_ids": ids} for ids in self.ids]
         rows[::10] = [{"prompt": " ".join(f"<{token}>" for token in ids)} for ids in self.ids[::10]]
@@ -65,23 +64,32 @@ class Place:
             *("--tensor-parallel-size", "2", "--dtype", "float32", "--trust-remote-code", *others),
         ]
 
-    def extract(self, name: str, *others: str) -> Path:
-        output = self.folder / name
+    def extract(self, output: Path, *others: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All of it; what it said when it was up, and in the end."""
         done = subprocess.run(self.command(output, *others), check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        return output
+        said = {line["event"]: line for line in map(json.loads, done.stdout.splitlines())}
+        return said["up"], said["done"]
 
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    folder = Path(tempfile.mkdtemp(prefix="extraction-"))
-    yield Place(folder)
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="extraction-") as folder:
+        yield Place(Path(folder), SAMPLES)
+
+
+@pytest.fixture
+def many() -> Iterator[Place]:
+    """As many as take about as long as a boot, one a forward."""
+    with tempfile.TemporaryDirectory(prefix="extraction-") as folder:
+        yield Place(Path(folder), 5 * SAMPLES)
 
 
 @pytest.fixture(scope="module")
 def connector(place: Place) -> Path:
-    return place.extract("connector")
+    output = place.folder / "connector"
+    place.extract(output)
+    return output
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -116,7 +124,8 @@ def test_speculators_layout_is_read_by_speculators(place: Place, connector: Path
     speculators_patches.name_torch()  # Without it, it cannot be imported beside transformers 5.
     from speculators.train.data import Eagle3SampleFileDataset
 
-    output = place.extract("speculators", "--layout", "speculators")
+    output = place.folder / "speculators"
+    place.extract(output, "--layout", "speculators")
     files = [str(output / f"data_{index}.pt") for index in range(SAMPLES)]
     found = Eagle3SampleFileDataset(max_len=LONGEST, datapath=str(output))
     assert sorted(found.data, key=str) == sorted(map(Path, files))
@@ -140,6 +149,7 @@ class Running:
     def __init__(self, command: list[str], output: Path) -> None:
         self.output = output
         self._before = set(SHARED.iterdir())
+        self._there = _lines(output / "samples.jsonl")
         self._run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def sleep(self, seconds: float) -> None:
@@ -149,8 +159,9 @@ class Running:
             time.sleep(0.01)
 
     def wait_delivered(self, samples: int) -> None:
+        """Wait until it has delivered so many."""
         noted = self.output / "samples.jsonl"
-        while self._run.poll() is None and _lines(noted) < samples:
+        while self._run.poll() is None and _lines(noted) < self._there + samples:
             time.sleep(0.01)
 
     def workers(self) -> list[int]:
@@ -167,7 +178,8 @@ class Running:
         """Kill the command alone; what it had started goes, and its shared memory, in bounded time."""
         host = self.host()
         self._run.kill()
-        self.ended()
+        code, said = self.ended()
+        assert code == -signal.SIGKILL, f"it had ended before: {said}"
         deadline = time.monotonic() + 30.0
         while (left := self._left(host)) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -194,13 +206,13 @@ def _digests(output: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in output.glob("*.safetensors")}
 
 
-def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(place: Place) -> None:
-    started = time.monotonic()
-    undisturbed = _digests(place.extract("undisturbed", *ALONE))
-    took = time.monotonic() - started
-    assert len(undisturbed) == SAMPLES
-    output = place.folder / "disturbed"
-    command = place.command(output, *ALONE)
+def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(many: Place) -> None:
+    output = many.folder / "undisturbed"
+    up, done = many.extract(output, *ALONE)
+    undisturbed = _digests(output)
+    assert len(undisturbed) == len(many.ids)
+    output = many.folder / "disturbed"
+    command = many.command(output, *ALONE)
 
     run = Running(command, output)
     run.wait_delivered(10)
@@ -210,7 +222,7 @@ def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(place: Plac
     assert "the same command goes on from there" in said
 
     run = Running(command, output)
-    run.wait_delivered(_lines(output / "samples.jsonl") + 10)
+    run.wait_delivered(10)
     worker = run.workers()[-1]
     os.kill(worker, signal.SIGKILL)
     code, said = run.ended()
@@ -218,18 +230,22 @@ def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(place: Plac
     assert f"{worker}" in said, said
 
     chance = random.Random(1)  # noqa: S311 - points in time, not secrets.
+    # At each of these numbers of new samples, or within a boot.
+    points = [chance.choice([None, chance.randint(1, len(many.ids) // (2 * KILLS))]) for _ in range(KILLS)]
     kept = []
-    for _ in range(KILLS):
+    for point in points:
         run = Running(command, output)
-        run.sleep(chance.uniform(0.0, took))
+        if point is not None:
+            run.wait_delivered(point)
+        run.sleep(chance.uniform(0.0, up["seconds"] if point is None else 0.3))
         run.kill()
         kept.append(_lines(output / "samples.jsonl"))
         assert _digests(output).items() <= undisturbed.items()
-    print(f"undisturbed in {took:.1f} s; samples after each of {KILLS} kills: {kept}")
-    place.extract("disturbed", *ALONE)
+    print(f"booted in {up['seconds']} s, extracted in {done['seconds']} s; kills at {points}, samples then {kept}")
+    many.extract(output, *ALONE)
     assert _digests(output) == undisturbed
     rows = [json.loads(line) for line in (output / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert sorted(row["index"] for row in rows) == list(range(SAMPLES))
+    assert sorted(row["index"] for row in rows) == list(range(len(many.ids)))
     assert [path.name for path in output.iterdir() if ".partial" in path.name or path.name == "logs"] == []
 
 
