@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 # How far states may be apart that ought to be equal, by the dtype in which the engine computes: from Hugging Face,
 # and from themselves in another batch. As a part of the largest value, since that is what rounding goes with.
 #
-# float32: rounding reached 1e-6 after five layers, on every release whose kernels are exact. The smallest fault that was
-#   met, router logits cast to bfloat16 (0.18.1 to 0.20.2), is at 7e-4 and more in every set of prompts.
-# bfloat16: rounding reached 0.017 with DeepseekV2 and 0.022 with KimiK25, whose experts count 2.8-fold (Hugging Face's
-#   own forward in bfloat16 against the one in float32). What is to be told apart is at 0.19 and more: neighbouring
-#   layers, a residual with and without the MLP's output, states before and after a norm.
+# float32: rounding reached 2e-6 after five layers, on every release whose kernels are exact. The smallest fault that
+#   was met, router logits cast to bfloat16 (0.18.1 to 0.20.2), is at 7e-4 and more in every set of prompts.
+# bfloat16: rounding reached 0.017 with DeepseekV2 and 0.022 with KimiK25, whose experts count 2.8-fold (Hugging
+#   Face's own forward in bfloat16 against that in float32). What is to be told apart is at 0.19 and more:
+#   neighbouring layers, a residual with and without the MLP's output, states before and after a norm.
 TOLERANCES: Mapping[str, float] = {"float32": 1e-5, "bfloat16": 0.05}
 
 

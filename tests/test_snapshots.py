@@ -238,3 +238,11 @@ def test_what_is_opened_on_request_is_recorded_apart_and_missed_by_nobody(record
     assert flow.run(suite, staged, pipeline_parallel_size=2)[0] == 0
     assert flow.run(suite, flow.OURS)[0] == 0
     assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+def test_structure_in_another_dtype_is_as_it_is_recorded_and_a_cast_is_not() -> None:
+    recorded = {"states": "tensor float32 [5, 64]", "lost": ["float32", [5, 64], 1], "ids": "tensor int64 [5]"}
+    seen = {"states": "tensor bfloat16 [5, 64]", "lost": ["bfloat16", [5, 64], 1], "ids": "tensor int64 [5]"}
+    assert snapshots.as_recorded(seen, "bfloat16", "float32") == recorded
+    assert snapshots.as_recorded(recorded, "float32", "float32") == recorded
+    assert snapshots.as_recorded(recorded, "bfloat16", "float32") == seen

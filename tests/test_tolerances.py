@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,11 @@ def test_what_must_be_told_apart_is_further_apart_than_twice_the_tolerance(dtype
 
 
 @pytest.mark.parametrize(("dtype", "fault"), TOLD, ids=lambda one: getattr(one, "name", one), indirect=["dtype"])
-def test_fault_about_values_is_named_in_either_dtype(dtype: str, fault: catalogue.Fault) -> None:
+def test_fault_about_values_is_named_in_either_dtype(dtype: str, fault: catalogue.Fault, tmp_path: Path) -> None:
     kept, tolerance = recorded.recorded(), TOLERANCES[dtype]
     client: Any = clients.load(fault.group.client)
-    engine = client.engine(fault.group.setting.spec(model="", layers=kept.layers))
+    (tmp_path / "config.json").write_text(json.dumps(kept.config), encoding="utf-8")
+    engine = client.engine(fault.group.setting.spec(model=str(tmp_path), layers=kept.layers))
     try:
         samples = engine.capture(kept.prompts)
     finally:
