@@ -164,7 +164,7 @@ class _OfPieces(_Broken):
             pieces = recorder.pieces.pop(request_id)
             for layer in recording.rows:
                 recording.rows[layer] = self.harness_join([(start, rows[layer]) for start, rows in pieces])
-            recording.seen[:] = True
+            recording.seen = torch.ones_like(recording.seen)
         return super().harness_take()
 
 
