@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import clients, conducting, evidence, identity, limits, prompts, releases, settings, sources
+from . import clients, conducting, evidence, identity, limits, machine, prompts, settings, sources, tools
 from .errors import UsageError
 from .report import summary
 from .run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from .options import Options
     from .releases import Build
-    from .settings import Group
+    from .settings import Group, Setting
 
 
 def check(options: Options) -> int:
@@ -30,13 +30,14 @@ def check(options: Options) -> int:
         UsageError: a client or a path is wrong.
     """
     facts = identity.environment()
-    planned = settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
-    groups = _willing(_possible(planned, facts, options), options)
-    release = facts["release"] or facts["version"]
-    results = options.evidence or Path("results") / f"{release}-{options.device}" / "evidence.json"
-    code, record = conducting.conduct(
-        options, facts, groups, results, lambda work: prepare(work, facts, options, groups)
+    planned = (
+        settings.chosen(options.clients, options.settings, options.model_kind)
+        if options.settings
+        else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind, _requested(options))
     )
+    groups = _willing(_possible(planned, facts, options), options)
+    results = options.evidence or folder(facts, options) / "evidence.json"
+    code, record = run(options, facts, groups, results)
     # Printed first: a full disk must not take the findings with it.
     if options.as_json:
         print(json.dumps(record.as_dict(), indent=1))
@@ -47,11 +48,47 @@ def check(options: Options) -> int:
     return code
 
 
+def folder(facts: Mapping[str, Any], options: Options) -> Path:
+    """Where evidence of the vLLM of these facts is kept."""
+    return Path("results") / options.results(facts["release"] or facts["version"])
+
+
+def run(
+    options: Options, facts: dict[str, Any], groups: Sequence[Group], results: Path
+) -> tuple[int, evidence.Evidence]:
+    """Run the cases on some engines; what is said of it, and writing ``results``, is left to who asks.
+
+    Returns:
+        The exit code of `check`, and the record.
+
+    Raises:
+        EnvironmentUnusableError: the suite's own tools are missing here.
+    """
+    tools.require()
+    return conducting.conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
+
+
+def _requested(options: Options) -> list[Setting]:
+    """The settings that are opened only on request, if any was."""
+    if not options.on_request:
+        return []
+    backend = options.executor_backend or "mp"
+    return settings.requested(options.tensor_parallel_sizes, options.pipeline_parallel_size, backend)
+
+
 def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
-    """The groups that this vLLM can run on this device."""
+    """The groups that this vLLM can run on this device.
+
+    Raises:
+        EnvironmentUnusableError: there is no GPU, and the suite is to run on one.
+    """
+    gpus = machine.gpus() if options.device == "cuda" else 0
     left = []
     for group in groups:
-        if reason := limits.obstacle(facts, options.device, group.needs):
+        size = group.setting.ranks
+        if gpus and size > gpus:
+            options.say(f"{group.name} is left out: it needs {size} GPUs, and there are {gpus}")
+        elif reason := limits.obstacle(facts, options.device, group.needs):
             options.say(f"{group.name} is left out: {reason}")
         else:
             left.append(group)
@@ -66,13 +103,13 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
     """
     left = []
     for group in groups:
-        spec = group.setting.spec(model="", layers=(0,), device=options.device)
+        spec = group.setting.spec(model="", layers=(0,), device=options.device, dtype=options.dtype)
         if reason := clients.load(group.client).refuses(spec):
             options.say(f"{group.name} is left out: {group.client} {reason}")
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine is left: choose another --client, --tensor-parallel-size or --model-kind")
+        raise UsageError("no engine is left: choose another --client, setting or --model-kind")
     return left
 
 
@@ -81,30 +118,26 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     from .models import WRITERS, deepseek_v2
 
     release = facts["release"] or facts["version"]
-    build = releases.of_distribution(facts["distribution"], facts["version"])
+    build = identity.build(facts)
     kinds = dict.fromkeys(group.model_kind for group in groups)
     run = Run(
         release=release,
         device=options.device,
-        dtype="float32",
+        dtype=options.dtype,
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
+        checkpoints={kind: str(WRITERS[kind](work / kind, dtype=options.dtype)) for kind in kinds},
         work=str(work),
-        snapshots=_held_to(release, options),
+        snapshots=str(sources.suite() / "snapshots" / options.snapshots(release)),
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
+        only=options.only,
         repairs=clients.repairs({group.client for group in groups}, options.device),
     )
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts.sets(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
-
-
-def _held_to(release: str, options: Options) -> str:
-    """The folder of the snapshots that this vLLM is compared with."""
-    return str(sources.suite() / "snapshots" / (options.snapshots_of or release))
 
 
 def _repair(build: Build | None) -> dict[str, Any]:

@@ -23,6 +23,9 @@ _DEALT: Mapping[Group, tuple[str, ...]] = {
     Group(client="llm", setting=ASYNC): ("test_hanging_worker_is_an_error",),
     Group(client="executor", setting=MP): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
     Group(client="llm", setting=CORE): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
+    # As the executor's, whose snapshots it is held to.
+    Group(client="extract", setting=MP_TP2): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
+    Group(client="extract", setting=MP): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
 }
 
 
@@ -45,8 +48,8 @@ def turn(case: str, group: Group) -> int | None:
 
 
 def _alike(one: Setting, other: Setting) -> bool:
-    return (one.executor_backend, one.engine_core_process, one.tensor_parallel_size > 1) == (
+    return (one.executor_backend, one.engine_core_process, one.ranks > 1) == (
         other.executor_backend,
         other.engine_core_process,
-        other.tensor_parallel_size > 1,
+        other.ranks > 1,
     )

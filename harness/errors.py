@@ -81,6 +81,16 @@ class IncompleteSampleError(CaptureError):
     """Rows of a prompt are missing, doubled or belong to another prompt."""
 
 
+class DamagedStatesError(CaptureError):
+    """A row of states is not finite, or is empty."""
+
+
+class DeliveryError(CaptureError):
+    """States cannot be written: a full disk, a folder that is not writable."""
+
+    exit_code = 4
+
+
 class NotApplicableError(CaptureError):
     """The client does not expose what a case needs; the case is reported as not applicable."""
 
@@ -101,6 +111,8 @@ CAPTURE_ERRORS: dict[str, type[CaptureError]] = {
         EngineOutOfStepError,
         LostTensorsError,
         IncompleteSampleError,
+        DamagedStatesError,
+        DeliveryError,
         NotApplicableError,
         ClientError,
     )

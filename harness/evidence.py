@@ -15,7 +15,7 @@ from .writing import write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = 1
+SCHEMA = 2
 
 Outcome: TypeAlias = Literal["passed", "failed", "error", "known-fault", "not-applicable", "skipped"]
 BROKEN: tuple[Outcome, ...] = ("failed", "error", "skipped")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 BOOT_TIMEOUT = 240.0
 CLOSE_TIMEOUT = 30.0
-# What the host gets beyond the spec's own limit, so that the client's error comes first.
+# What the host gets beyond the spec's own limit, so that the client's error comes first: half as much again, and no
+# more than this.
 MARGIN = 15.0
 # How much of a stream is read back: a boot says less than a tenth of it.
 LOG_BYTES = 4 * 2**20
@@ -33,10 +34,24 @@ LOG_BYTES = 4 * 2**20
 VLLM_LEAVES = "cpushm"
 
 
+def patience(limit: float) -> float:
+    """How long a call may take whose replies are due within a limit, in seconds."""
+    return limit + min(MARGIN, limit / 2)
+
+
 class RemoteEngine:
     """A client's engine, hosted. Everything the host starts is in one session, which `close` ends."""
 
-    def __init__(self, client: str, spec: EngineSpec, *, log: Path, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        client: str,
+        spec: EngineSpec,
+        *,
+        log: Path,
+        variables: Mapping[str, str],
+        held: Sequence[int] = (),
+        temporary: Path | None = None,
+    ) -> None:
         """Start the host process; `open` boots the engine.
 
         Args:
@@ -45,6 +60,8 @@ class RemoteEngine:
             log: where the host's and the workers' output goes: ``x.log`` stands for ``x.stdout.log`` and
                 ``x.stderr.log``.
             variables: the release's environment variables; what the user has set wins.
+            held: descriptors that the host keeps open until everything that it started has ended.
+            temporary: where its processes put temporary files: vLLM leaves sockets and rendezvous files there.
         """
         self.spec = spec
         self.logs = {stream: log.with_suffix(f".{stream}.log") for stream in ("stdout", "stderr")}
@@ -63,8 +80,8 @@ class RemoteEngine:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env={**variables, **os.environ},
-                pass_fds=(theirs.fileno(), lifeline),
+                env={**variables, **os.environ, **({"TMPDIR": str(temporary)} if temporary else {})},
+                pass_fds=(theirs.fileno(), lifeline, *held),
                 start_new_session=True,
             )
         theirs.close()
@@ -88,8 +105,11 @@ class RemoteEngine:
             self.timings.update(self.ask("open", self.spec, timeout=timeout))
             self.repairs = self.ask("repairs", timeout=MARGIN)
             self._note_segments()
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:  # Interrupted: the host is in the middle of a boot, and hears of nothing.
+            self.end()
             raise
         self.timings["boot"] = time.monotonic() - self._started
 
@@ -99,7 +119,7 @@ class RemoteEngine:
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the engine, within the spec's limit and a margin."""
-        return self.ask("call", method, *arguments, timeout=self.spec.timeout + MARGIN, **named)
+        return self.ask("call", method, *arguments, timeout=patience(self.spec.timeout), **named)
 
     def ask(self, operation: str, *arguments: Any, timeout: float, **named: Any) -> Any:
         """Have the host do something.

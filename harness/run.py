@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .settings import NEEDS, UNREPAIRED, Group, Setting
+from .settings import NEEDS, NO_ENGINE, SHARES, UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .clients.contract import EngineSpec
+    from .releases import Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +24,13 @@ class Run:
     ``layers`` is deliberately unsorted, and holds the first, middle and last: states must come back under the
     layer they were asked for, not in the order in which the model computes them.
 
-    ``only`` limits a group, by name, to some cases, ``test_x.py::test_y``, or with an empty list to all that have
-    an engine; a group that is not named there is not run. If nothing is, everything is run.
+    ``only`` limits a group, by name, to some cases, ``test_x.py::test_y``, or with an empty list to all of it;
+    `settings.NO_ENGINE` stands for the cases without an engine. What is not named there is not run; if nothing is,
+    everything is run.
     """
 
     release: str
-    device: str
+    device: Device
     dtype: str
     groups: tuple[Group, ...]
     layers: tuple[int, ...]
@@ -44,7 +46,8 @@ class Run:
 
     def spec(self, group: Group) -> EngineSpec:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
-        repair: Mapping[str, Any] = {} if group == UNREPAIRED else self.repair
+        repair: dict[str, Any] = {} if group == UNREPAIRED else dict(self.repair)
+        arguments = {**SHARES[self.device], **repair.pop("extra_arguments", {})}
         return group.setting.spec(
             model=self.checkpoints[group.model_kind],
             layers=self.layers,
@@ -53,6 +56,7 @@ class Run:
             dtype=self.dtype,
             **NEEDS[group.model_kind],
             repairs=tuple(self.repairs.get(group.client, ())),
+            extra_arguments=arguments,
             **repair,
         )
 
@@ -60,9 +64,10 @@ class Run:
         """Whether a case, with or without its parameters, is run on a group; None for one without an engine."""
         if not self.only:
             return True
-        if group is None or group not in self.only:
+        name = group if group is not None else NO_ENGINE
+        if name not in self.only:
             return False
-        return not self.only[group] or case.partition("[")[0] in self.only[group]
+        return not self.only[name] or case.partition("[")[0] in self.only[name]
 
     def reference(self, model_kind: str) -> Path:
         """Where the Hugging Face states of a checkpoint are, or will be."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -61,6 +61,29 @@ def batch_order(runner: Any, scheduled: dict[str, int]) -> list[str]:
     return [request for request in batch.req_ids if request in scheduled]
 
 
+class Span(NamedTuple):
+    """Consecutive rows of one request in the last forward: positions ``start`` on, ``row`` the first."""
+
+    request: str
+    start: int
+    row: int
+    rows: int
+
+
+def spans(runner: Any, scheduler_output: Any) -> list[Span]:
+    """The rows of the last forward by request, in the order of the batch."""
+    starts = {request.req_id: request.num_computed_tokens for request in scheduler_output.scheduled_new_reqs}
+    cached = scheduler_output.scheduled_cached_reqs
+    starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    scheduled = scheduler_output.num_scheduled_tokens
+    found = []
+    row = 0
+    for request in batch_order(runner, scheduled):
+        found.append(Span(request, starts[request], row, scheduled[request]))
+        row += scheduled[request]
+    return found
+
+
 def held(runner: Any) -> int:
     """How many requests a runner keeps state of."""
     requests = runner.requests if hasattr(runner, "requests") else runner.req_states.req_id_to_index
@@ -104,24 +127,16 @@ class Recorder:
         return result
 
     def _file(self, scheduler_output: Any) -> None:
-        starts: dict[str, int] = {}
         for request in scheduler_output.scheduled_new_reqs:
-            starts[request.req_id] = request.num_computed_tokens
             self.recordings.setdefault(request.req_id, Recording(token_ids=list(request.prompt_token_ids)))
-        cached = scheduler_output.scheduled_cached_reqs
-        starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-
-        scheduled = scheduler_output.num_scheduled_tokens
-        order = batch_order(self.runner, scheduled)
+        batch = spans(self.runner, scheduler_output)
         self.activity.forwards += 1
-        self.activity.reordered += order != list(scheduled)
-        row = 0
-        for request_id in order:
-            count = scheduled[request_id]
-            self._keep(request_id, starts[request_id], row, count)
-            row += count
+        self.activity.reordered += [span.request for span in batch] != list(scheduler_output.num_scheduled_tokens)
+        for span in batch:
+            self._keep(span)
 
-    def _keep(self, request_id: str, start: int, row: int, count: int) -> None:
+    def _keep(self, span: Span) -> None:
+        request_id, start, row, count = span
         recording = self.recordings.get(request_id)
         if recording is None:
             return

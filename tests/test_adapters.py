@@ -99,6 +99,14 @@ class Request:
         self.request_id, self.prompt, self.more = request_id, prompt_token_ids, more
 
 
+class Batch(list[str]):
+    """Requests by id, of one token each."""
+
+    @property
+    def total_num_scheduled_tokens(self) -> int:
+        return len(self)
+
+
 class Scheduler:
     """Gives each request one step, then a step that tells the workers that it has finished."""
 
@@ -115,8 +123,8 @@ class Scheduler:
     def has_requests(self) -> bool:
         return bool(self.waiting or self.finished)
 
-    def schedule(self) -> list[str]:
-        batch = [request.request_id for request in self.waiting]
+    def schedule(self) -> Batch:
+        batch = Batch(request.request_id for request in self.waiting)
         self.waiting = []
         if not batch:
             self.finished = []
@@ -384,3 +392,16 @@ def test_closing_twice_ends_the_executor_once(boot: Any) -> None:
     adapter.close()
     adapter.close()
     assert calls.count("shutdown") == 1
+
+
+def test_rank_of_an_executor_that_cannot_choose_one_is_not_applicable(boot: Any) -> None:
+    """As Ray's, which replies with all ranks only."""
+    adapter, _calls = boot("two-phase")
+
+    def of_all(method: str, timeout: float, args: tuple[Any, ...]) -> list[Any]:
+        return [(method, timeout, args)]
+
+    adapter.executor.collective_rpc = of_all
+    assert adapter.rpc("who", limit=1.0) == [("who", 1.0, ())]
+    with pytest.raises(NotApplicableError, match="has no unique_reply_rank"):
+        adapter.rpc("who", unique_reply_rank=0)

@@ -20,6 +20,7 @@ def test_ours_are_there_by_name() -> None:
     assert set(clients.IN_HOUSE) == {
         "executor",
         "llm",
+        "extract",
         "extract-hidden-states",
         "speculators-0.3.0",
         "speculators-0.3.0-repaired",

@@ -111,9 +111,9 @@ def test_added_case_is_not_taken(written: Path, tmp_path: Path) -> None:
     [
         ("", "not JSON"),
         ('{"schema": 1', "not JSON"),
-        ("[]", "schema 1"),
-        ('{"schema": 2}', "schema 1"),
-        ('{"schema": 1}', "digest"),
+        ("[]", f"schema {evidence.SCHEMA}"),
+        ('{"schema": 1}', f"schema {evidence.SCHEMA}"),
+        (f'{{"schema": {evidence.SCHEMA}}}', "digest"),
         (None, "No such file"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,15 @@ from harness.known_faults import KnownFault
 
 CASES = TESTS.parent / "cases"
 GROUPS = [group.name for kind in settings.MODEL_KINDS for group in settings.plan([], [], kind)]
+
+
+def _cases() -> list[str]:
+    """Every case there is, without parameters."""
+    return [
+        f"{path.name}::{name}"
+        for path in CASES.glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
 
 
 @pytest.mark.parametrize("fault", known_faults.load(), ids=lambda fault: f"{fault.releases[0]} {fault.cases[0]}")
@@ -24,10 +34,8 @@ def test_listed_fault_is_of_pinned_releases_and_has_evidence(fault: KnownFault) 
 def test_listed_fault_covers_a_case_on_an_engine_that_is_run(fault: KnownFault) -> None:
     ids = [
         *(f"test_values.py::test_values[{group}-layer{layer}]" for group in GROUPS for layer in range(5)),
-        *(f"test_prompts.py::test_batch_equals_one_by_one[{group}]" for group in GROUPS),
-        *(f"test_closing.py::test_closing_leaves_nothing[{group}]" for group in GROUPS),
         *(f"test_chunks.py::test_long_prompt[{group}-3-budgets]" for group in GROUPS),
-        *(f"{path.name}::test_x[{group}]" for path in CASES.glob("test_*.py") for group in GROUPS),
+        *(f"{case}[{group}]" for case in _cases() for group in GROUPS),
     ]
     for pattern in fault.cases:
         alone = replace(fault, cases=(pattern,))

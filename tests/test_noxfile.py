@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import pages
 import pytest
 from conftest import TESTS
 
-from harness import environments, releases
+from harness import environments, releases, sources, tools
 from harness.errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
@@ -130,6 +132,44 @@ def test_all_releases_are_left_to_the_harness(sessions: Registered) -> None:
     assert session.environments[0]["PYTHONPATH"] is None
 
 
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, tuple[str, ...]]]:
+    """The environments that were asked for: release, device, and what is in them beside vLLM."""
+    asked: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def ensure(build: releases.Build, *, requirements: tuple[str, ...]) -> Any:
+        asked.append((build.release, build.device, requirements))
+        return SimpleNamespace(python=Path("/environments/python"))
+
+    monkeypatch.setattr(environments, "ensure", ensure)
+    return asked
+
+
+def test_ray_is_resolved_together_with_vllm_for_the_device(
+    sessions: Registered, made: list[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    newest = releases.with_build("cpu")[-1].version
+    for posargs, device in (((), "cpu"), (("--device", "cuda"), "cuda")):
+        session = Session("-k", "reply", *posargs)
+        sessions["ray"](session)
+        assert made.pop() == (newest, device, ("ray",))
+        (command,) = session.ran
+        assert command[3:6] == ("check", "--executor-backend", "ray")
+        assert command[-2 - len(posargs) :] == ("-k", "reply", *posargs)
+
+
+def test_pipelines_are_checked_where_their_replies_are_recorded(
+    sessions: Registered, made: list[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    session = Session()
+    sessions["pipeline_parallel"](session)
+    recorded = {path.name for path in (TESTS.parent / "snapshots" / "mp-pp2").iterdir()}
+    assert [version for version, *_more in made] == sorted(recorded)
+    assert len(recorded) > 1
+    assert all(command[3:6] == ("check", "--pipeline-parallel-size", "2") for command in session.ran), session.ran
+    assert len({command[-1] for command in session.ran}) == len(recorded), "each has its own evidence"
+
+
 @pytest.mark.parametrize("form", [("--client", "speculators-0.3.0"), ("--client=speculators-0.3.0",)])
 def test_client_that_needs_more_than_vllm_gets_it(
     sessions: Registered, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
@@ -165,6 +205,55 @@ def test_environment_that_cannot_be_made_fails_its_session(
     monkeypatch.setattr(environments, "ensure", fail)
     with pytest.raises(SessionFailedError, match="the disk is full"):
         sessions["conformance-0.16.0"](Session())
+
+
+def test_preflight_is_the_gate_under_the_interpreter_that_is_named(
+    sessions: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: became.append(arguments))
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    sessions["preflight"](Session("--python", sys.executable, "--layers", "2,30", "--", "python", "-m", "x"))
+    ((program, command, variables),) = became
+    assert program == sys.executable
+    assert command[1:] == ["-m", "harness", "gate", "--layers", "2,30", "--", "python", "-m", "x"]
+    assert variables["PYTHONPATH"] == f"{sources.PROJECT}{os.pathsep}/theirs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "name the interpreter first"),
+        (["--layers", "2"], 2, "name the interpreter first"),
+        (["--python", "/no/such/python"], 2, "--python /no/such/python cannot be run"),
+    ],
+)
+def test_preflight_without_an_interpreter_says_what_it_wants(
+    sessions: Registered, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        sessions["preflight"](Session(*arguments))
+    assert caught.value.code == code
+    assert said in capsys.readouterr().err
+
+
+def test_preflight_says_what_is_missing_and_how_to_get_it(
+    sessions: Registered, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tools.NEEDED, "a_module_that_there_is_not", "its-distribution")
+    with pytest.raises(SystemExit) as caught:
+        sessions["preflight"](Session("--python", sys.executable))
+    assert caught.value.code == 4
+    said = capsys.readouterr().err
+    assert "its-distribution is missing there" in said, said
+    assert f"{sys.executable} -m pip install '{sources.PROJECT}[check]'" in said, said
+
+
+def test_tools_are_those_that_the_project_asks_for() -> None:
+    project = tomllib.loads((sources.PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["check"]]
+    assert sorted(tools.NEEDED.values()) == sorted(re.split(r"[<>=]", requirement)[0] for requirement in asked)
+    tools.require()
 
 
 def test_tests_need_neither_vllm_nor_torch(sessions: Registered) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import toys as toy_clients
 from harness import processes
 from harness.clients.contract import EngineSpec
 from harness.errors import ClientError, InvalidLayerError, ReplyTimeoutError, WorkerDiedError
-from harness.remote import RemoteEngine
+from harness.remote import RemoteEngine, patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +106,34 @@ def test_releases_variables_reach_the_host_and_the_users_win(tmp_path: Path, mon
         assert b"HARNESS_TOY_USER=the user's" in environ
     finally:
         engine.end()
+
+
+def test_what_is_held_is_let_go_of_when_all_has_ended(tmp_path: Path) -> None:
+    """Also where the parent has let go of it before: a lock outlives a parent that is killed, and no process."""
+    path = tmp_path / "lock"
+    with path.open("w") as ours:
+        fcntl.flock(ours, fcntl.LOCK_EX)
+        engine = RemoteEngine("toys:WITH_CHILD", SPEC, log=tmp_path / "log", variables={}, held=(ours.fileno(),))
+    engine.open()
+    with path.open("w") as theirs:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        engine.close()
+        fcntl.flock(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_interrupted_boot_is_ended_at_once(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing in order would wait for an answer of a host that is busy booting."""
+
+    def interrupt(*_arguments: Any, **_named: Any) -> None:
+        raise KeyboardInterrupt
+
+    engine = host("toys:SOUND")
+    monkeypatch.setattr(engine, "ask", interrupt)
+    monkeypatch.setattr(engine, "close", lambda: pytest.fail("closed in order"))
+    with pytest.raises(KeyboardInterrupt):
+        engine.open()
+    assert processes.ended([engine.pid]) == [engine.pid]
 
 
 def test_capture_error_is_the_same_class_here_and_ends_the_host(host: Host) -> None:
@@ -254,3 +283,8 @@ def test_killed_parent_takes_the_host_its_children_and_its_segments_down(tmp_pat
     parent.communicate()
     processes.wait_ended(facts["pids"], 15.0)
     _gone(facts)
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(60.0, 75.0), (30.0, 45.0), (10.0, 15.0), (2.0, 3.0)])
+def test_a_call_gets_half_as_much_again_beyond_its_limit_and_15_s_at_most(limit: float, seconds: float) -> None:
+    assert patience(limit) == seconds

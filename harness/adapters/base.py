@@ -7,6 +7,7 @@ The order of the steps is that of `EngineCore.__init__` and `_initialize_kv_cach
 from __future__ import annotations
 
 import abc
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness import capabilities as facts
@@ -138,18 +139,25 @@ class Adapter(abc.ABC):
             )
         )
 
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Forget requests, those that are done or unknown excepted; the next step tells the workers."""
+        from vllm.v1.request import RequestStatus
+
+        self.scheduler.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
+
     def busy(self) -> bool:
         """Whether requests wait or run, or finished ones are still to be told to the workers."""
         return bool(self.scheduler.has_requests())
 
-    def step(self) -> None:
-        """Schedule, run and account for one batch.
+    def step(self) -> int:
+        """Schedule, run and account for one batch; how many tokens it had.
 
         The step after the last token carries only the ids of finished requests: without it the workers
         keep their slots (v1/worker/gpu/states.py, since 0.12.0).
         """
         scheduled = self.scheduler.schedule()
         self.scheduler.update_from_output(scheduled, self.run(scheduled))
+        return int(scheduled.total_num_scheduled_tokens)
 
     @abc.abstractmethod
     def run(self, scheduled: Any) -> Any:
@@ -181,6 +189,9 @@ class Adapter(abc.ABC):
         if unique_reply_rank is not None:
             if self.spec.executor_backend == "uni":
                 raise NotApplicableError("UniProcExecutor.collective_rpc has no unique_reply_rank in any release")
+            if "unique_reply_rank" not in inspect.signature(self.executor.collective_rpc).parameters:
+                # Ray's, before it was made of the multiprocess one (v1/executor/ray_executor.py, 0.16.0).
+                raise NotApplicableError(f"{type(self.executor).__name__}.collective_rpc has no unique_reply_rank")
             extra["unique_reply_rank"] = unique_reply_rank
         seconds = self.spec.timeout if limit is None else limit
         return self.executor.collective_rpc(method, timeout=seconds, args=arguments, **extra)

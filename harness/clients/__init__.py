@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 IN_HOUSE = {
     "executor": "harness.clients.executor:CLIENT",
     "llm": "harness.clients.llm:CLIENT",
+    "extract": "harness.clients.extract:CLIENT",
     "extract-hidden-states": "harness.clients.extraction.client:CLIENT",
     "speculators-0.3.0": "harness.clients.speculators_0_3_0:CLIENT",
     "speculators-0.3.0-repaired": "harness.clients.speculators_0_3_0:REPAIRED",

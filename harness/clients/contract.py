@@ -62,6 +62,11 @@ class EngineSpec:
     repairs: tuple[str, ...] = ()
     timeout: float = 60.0
 
+    @property
+    def ranks(self) -> int:
+        """How many workers there are: as many as the tensor-parallel size in each pipeline stage, stage by stage."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
@@ -228,6 +233,8 @@ def check_weights(model: str) -> None:
 def check_spec(spec: EngineSpec) -> None:
     """Refuse what can be known to fail, before vLLM is imported.
 
+    With ``load_format="dummy"`` vLLM makes the weights up: a config is all that such a checkpoint has.
+
     Raises:
         CheckpointError: see `model_config` and `check_weights`.
         InvalidLayerError: a layer id is out of range or given twice.
@@ -241,7 +248,8 @@ def check_spec(spec: EngineSpec) -> None:
             )
     if not spec.layers or len(set(spec.layers)) != len(spec.layers):
         raise InvalidLayerError(f"layers {list(spec.layers)}: give at least one, each once.")
-    check_weights(spec.model)
+    if spec.extra_arguments.get("load_format") != "dummy":
+        check_weights(spec.model)
 
 
 def check_prompts(spec: EngineSpec, prompts: Sequence[Sequence[int]]) -> None:
@@ -260,7 +268,7 @@ def check_prompts(spec: EngineSpec, prompts: Sequence[Sequence[int]]) -> None:
                 f"prompt {number} has {len(prompt)} tokens and the engine takes {longest}: "
                 f"max_model_len {spec.max_model_len} less the one token that is generated."
             )
-        for token in prompt:
+        for token in (min(prompt), max(prompt)):
             if not 0 <= token < vocabulary:
                 raise InvalidPromptError(
                     f"prompt {number} holds token id {token}; the vocabulary is 0 to {vocabulary - 1}."

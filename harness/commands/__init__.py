@@ -15,7 +15,9 @@ from . import (
     diff,
     each,
     environment,
+    extract,
     faults,
+    gate,
     predict,
     probe,
     releases,
@@ -43,6 +45,7 @@ COMMANDS: dict[str, Command] = {
     "probe": probe,
     "check": check,
     "check-all": check_all,
+    "gate": gate,
     "faults": faults,
     "surface": surface,
     "diff": diff,
@@ -50,4 +53,5 @@ COMMANDS: dict[str, Command] = {
     "bisect": bisect,
     "each": each,
     "report": report,
+    "extract": extract,
 }

@@ -1,0 +1,148 @@
+"""``harness extract``: hidden states of many prompts, into files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from harness.clients.contract import ExecutorBackend
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from harness.extraction.display import Display
+    from harness.extraction.plan import Plan
+
+HELP = "extract hidden states of many prompts into files; goes on where it was ended"
+LAYOUTS = ("connector", "speculators")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="the checkpoint")
+    parser.add_argument(
+        "--layers",
+        required=True,
+        metavar="IDS",
+        help="decoder layers, 0-based: 2,30,58,60; in the order of the files",
+    )
+    parser.add_argument(
+        "--prompts", required=True, type=Path, metavar="FILE", help="JSONL, a sample a line: token ids, or text"
+    )
+    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where the files go")
+    parser.add_argument("--layout", choices=LAYOUTS, default="connector", help="of the files; connector if not given")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="only the I-th of N parts, on this machine")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1, metavar="N")
+    parser.add_argument("--executor-backend", choices=get_args(ExecutorBackend), default="mp", help="mp if not given")
+    parser.add_argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens a forward; 8192 if not given")
+    parser.add_argument("--max-num-seqs", type=int, metavar="N", help="prompts a forward; 256 if not given")
+    parser.add_argument("--max-model-len", type=int, metavar="N", help="as the longest prompt needs if not given")
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="auto, as vLLM chooses it, if not given")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the checkpoint")
+    parser.add_argument(
+        "--engine-argument",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="a further engine argument of vLLM, as gpu_memory_utilization=0.8; repeat for several",
+    )
+    gate = parser.add_argument_group(
+        "the gate", "nothing boots without evidence, from `harness check`, that it works"
+    )
+    gate.add_argument(
+        "--evidence",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE|DIR",
+        help="what to look at; repeat for several; results/<release>-<device> if not given",
+    )
+    gate.add_argument("--run-missing", action="store_true", help="run the cases that are missing first")
+    gate.add_argument("--no-gate", action="store_true", help="start without evidence; the manifest says so")
+    parser.add_argument("--json", action="store_true", help="print JSON lines, as where there is no terminal")
+
+
+def run(options: argparse.Namespace) -> int:
+    from harness.extraction import conduct, shard
+    from harness.extraction.display import display
+    from harness.extraction.plan import Request, plan
+
+    for name in ("tensor_parallel_size", "max_num_batched_tokens", "max_num_seqs", "max_model_len"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more")
+    same = {
+        name: getattr(options, name)
+        for name in (
+            *("model", "prompts", "output", "layout", "device", "dtype", "tensor_parallel_size", "executor_backend"),
+            *("max_num_batched_tokens", "max_num_seqs", "max_model_len", "trust_remote_code"),
+        )
+    }
+    planned = plan(
+        Request(
+            **same,
+            layers=_layers(options.layers),
+            shard=shard.parse(options.shard),
+            engine_arguments=_engine_arguments(options.engine_argument),
+        )
+    )
+    conduct.extract(planned, display(as_json=options.json), lambda shown: _permit(options, planned, shown))
+    return 0
+
+
+def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[str]:
+    """The digests of the evidence that lets a plan through.
+
+    Raises:
+        GateRefusedError: it is not enough.
+    """
+    from harness import evidence, gate
+    from harness.extraction.conduct import CLIENT
+    from harness.extraction.manifest import UNGATED
+    from harness.needs import Request
+
+    if options.no_gate:
+        return [UNGATED]
+    spec = planned.spec
+    same = ("model", "layers", "device", "tensor_parallel_size", "executor_backend")
+    sizes = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+    decision = gate.require(
+        Request(
+            client=CLIENT,
+            **{name: getattr(spec, name) for name in (*same, *sizes)},
+            dtype=None if spec.dtype == "auto" else spec.dtype,
+            prompts=len(planned.prompts),
+            longest_prompt=max(planned.prompts.tokens),
+            chunked_prefill=spec.enable_chunked_prefill,
+            prefix_caching=spec.enable_prefix_caching,
+        ),
+        places=options.evidence,
+        run_missing=options.run_missing,
+    )
+    for warning in decision.warnings:
+        shown.say("warning", f"warning: {warning}")
+    return [evidence.read(path)["digest"] for path in decision.files]
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"--layers {text}: give numbers with commas between them, as 2,30,58,60") from error
+
+
+def _engine_arguments(given: Sequence[str]) -> dict[str, Any]:
+    arguments = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError as error:
+            raise UsageError(
+                f"--engine-argument {text}: give NAME=JSON, as gpu_memory_utilization=0.8 or "
+                f"'kv_cache_dtype=\"auto\"'"
+            ) from error
+    return arguments

@@ -1,0 +1,100 @@
+"""``harness gate``: a command starts only on evidence that covers it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import GateRefusedError, UsageError
+from harness.validity import MAX_AGE_DAYS
+
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "start a command only if evidence for this very environment covers what it needs"
+
+
+def request_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the run is going to do: what is not given may be anything."""
+    parser.add_argument("--client", default="executor", metavar="NAME", help="as for `harness check`; executor")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", metavar="DIR", help="the model's folder, or its name if it is in the cache")
+    parser.add_argument("--layers", type=_layers, default=(), metavar="IDS", help="2,30,58,60")
+    parser.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; the model's if not given")
+    parser.add_argument("--tensor-parallel-size", type=_size, default=1, metavar="N")
+    parser.add_argument("--pipeline-parallel-size", type=_size, default=1, metavar="N")
+    parser.add_argument(
+        "--executor-backend",
+        choices=("uni", "mp", "ray"),
+        help="uni for one rank and mp for several if not given, as vLLM chooses",
+    )
+    parser.add_argument("--max-model-len", type=_size, metavar="N")
+    parser.add_argument("--max-num-batched-tokens", type=_size, metavar="N", help="the token budget of a forward")
+    parser.add_argument("--max-num-seqs", type=_size, metavar="N", help="requests at a time")
+    parser.add_argument("--prompts", type=_size, metavar="N", help="how many there are")
+    parser.add_argument("--longest-prompt", type=_size, metavar="N", help="its tokens")
+    parser.add_argument("--no-chunked-prefill", action="store_false", dest="chunked_prefill")
+    parser.add_argument("--no-prefix-caching", action="store_false", dest="prefix_caching")
+    parser.add_argument("--async-scheduling", action="store_true")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    request_arguments(parser)
+    parser.add_argument(
+        "--evidence",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE|DIR",
+        help="what to look at; repeat for several; results/<release>-<device> if not given",
+    )
+    parser.add_argument(
+        "--max-age", type=float, default=MAX_AGE_DAYS, metavar="DAYS", help=f"of evidence; {MAX_AGE_DAYS:g}"
+    )
+    parser.add_argument("--run-missing", action="store_true", help="run what is missing first, and no more")
+    parser.add_argument("--json", action="store_true", help="print the decision; beside a command, on stderr")
+    parser.add_argument("command_line", nargs="*", metavar="CMD", help="the command, after --; its exit code is kept")
+
+
+def run(options: argparse.Namespace) -> int:
+    from harness import gate, refusal
+    from harness.needs import Request
+
+    if options.max_age <= 0:
+        raise UsageError("--max-age must be more than 0 days")
+    request = Request(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Request)})
+    command: list[str] = options.command_line
+    decision = gate.decide(request, places=options.evidence, max_age=options.max_age)
+    if options.run_missing:
+        decision = gate.closed(decision, places=options.evidence, max_age=options.max_age, quiet=_quiet(options))
+    out = sys.stderr if command else sys.stdout
+    if options.json:
+        print(json.dumps(refusal.as_dict(decision, command), indent=1), file=out, flush=True)
+    elif decision.passes:
+        print(refusal.accepted(decision), file=out, flush=True)
+    if not decision.passes:
+        if options.json:
+            return GateRefusedError.exit_code
+        raise GateRefusedError(refusal.text(decision, command))
+    if command:
+        gate.start(command)
+    return 0
+
+
+def _quiet(options: argparse.Namespace) -> bool:
+    """Whether stdout is the command's, or the JSON's."""
+    return bool(options.command_line) or options.json
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def _size(text: str) -> int:
+    size = int(text)
+    if size < 1:
+        raise ValueError(text)
+    return size

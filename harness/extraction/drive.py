@@ -1,0 +1,92 @@
+"""The loop of an extraction: keep the engine fed, and note what it delivers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.errors import IncompleteSampleError
+
+from .layouts import LAYOUTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from harness.remote import RemoteEngine
+
+    from .jobs import Delivered, Job, Progress
+
+# How long one call goes on: what is delivered in it is lost to the journal if this process is killed meanwhile.
+STEP_SECONDS = 0.5
+# What the engine holds at most: several steps of the fastest machine, a few MB here.
+QUEUED_TOKENS = 2**19
+QUEUED_SAMPLES = 4096
+
+
+class Drive:
+    """One pass over the samples that are still to come."""
+
+    def __init__(
+        self, engine: RemoteEngine, jobs: Iterator[Job], layout: str, note: Callable[[Progress], None]
+    ) -> None:
+        """Drive an engine that has been started.
+
+        Args:
+            engine: it.
+            jobs: the samples, in turn.
+            layout: that they are written in.
+            note: told of every advance, once what it delivered has been found to be what was asked for.
+        """
+        self._engine = engine
+        self._jobs = jobs
+        self._file = LAYOUTS[layout].file
+        self._note = note
+        # Tokens, by sample.
+        self._owed: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Until every sample is delivered.
+
+        Raises:
+            CaptureError: the engine's, or `IncompleteSampleError`: it delivered something else than it was asked for.
+        """
+        self._feed()
+        while self._owed:
+            progress: Progress = self._engine.call("advance", STEP_SECONDS)
+            self._take(progress)
+            if not self._feed() and not progress.waiting:
+                break
+        self._take(self._engine.call("finish"))
+        if self._owed:
+            raise IncompleteSampleError(
+                f"the engine says that it is done, and {len(self._owed)} samples were not delivered, the first of "
+                f"them {min(self._owed)}. Run the same command again for them; see the engine's log if that stays."
+            )
+
+    def _feed(self) -> bool:
+        """Hand over what there is room for; whether that was anything."""
+        fed: list[Job] = []
+        queued = sum(self._owed.values())
+        while queued < QUEUED_TOKENS and len(self._owed) < QUEUED_SAMPLES:
+            job = next(self._jobs, None)
+            if job is None:
+                break
+            fed.append(job)
+            self._owed[job.index] = len(job.token_ids)
+            queued += len(job.token_ids)
+        if fed:
+            self._engine.call("add", fed)
+        return bool(fed)
+
+    def _take(self, progress: Progress) -> None:
+        for delivered in progress.delivered:
+            self._require_asked_for(delivered)
+        self._note(progress)
+
+    def _require_asked_for(self, delivered: Delivered) -> None:
+        tokens = self._owed.pop(delivered.index, None)
+        expected = (tokens, self._file(delivered.index))
+        if (delivered.tokens, delivered.file) != expected:
+            raise IncompleteSampleError(
+                f"sample {delivered.index} came as {delivered.file} of {delivered.tokens} tokens, and was asked for "
+                f"as {expected[1]} of {expected[0]}; or it came twice."
+            )
