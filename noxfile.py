@@ -29,25 +29,29 @@ nox.options.reuse_venv = "yes"
 EVERYDAY = ("0.15.1", "0.16.0")
 RELEASES = [release.version for release in releases.with_build("cpu")]
 NEWEST = RELEASES[-1]
+PIPELINES = [version for version in RELEASES if (Path(__file__).parent / "snapshots" / "mp-pp2" / version).is_dir()]
 # After ^C the suite closes its engines and writes what it has; nox would kill it after half a second.
 INTERRUPT_SECONDS = 90
 # This project's, and the one that users copy.
 WORKFLOWS = (".github/workflows", "docs/how-to/run-in-ci.yml")
 
 
-def _clients(arguments: list[str]) -> list[str]:
-    """The clients that arguments of ``harness check`` name: some need more than vLLM in their environment."""
+def _environment(version: str, arguments: list[str], requirements: tuple[str, ...]) -> environments.Environment:
+    """What arguments of ``harness check`` need: the build for a device, and what some clients have beside vLLM."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--client", action="append", default=[])
-    named: list[str] = parser.parse_known_args(arguments)[0].client
-    return named
+    parser.add_argument("--device", default="cpu")
+    asked = parser.parse_known_args(arguments)[0]
+    needed = (*requirements, *clients.requirements(asked.client))
+    return environments.ensure(releases.find(version).build(asked.device), requirements=needed)
 
 
-def _in_release(session: nox.Session, version: str, command: str) -> None:
-    """Run ``harness COMMAND`` with the arguments after ``--`` in a release's environment."""
+def _in_release(
+    session: nox.Session, version: str, command: str, *arguments: str, requirements: tuple[str, ...] = ()
+) -> None:
+    """Run ``harness COMMAND`` in a release's environment, with these arguments and those after ``--``."""
     try:
-        requirements = clients.requirements(_clients(session.posargs))
-        environment = environments.ensure(releases.find(version).build("cpu"), requirements=requirements)
+        environment = _environment(version, session.posargs, requirements)
     except HarnessError as error:
         if version in RELEASES:
             session.error(str(error).rstrip("."))
@@ -56,7 +60,7 @@ def _in_release(session: nox.Session, version: str, command: str) -> None:
         raise SystemExit(error.exit_code) from None
     session.run(
         *(str(environment.python), "-m", "harness", command),
-        *session.posargs,
+        *(*arguments, *session.posargs),
         external=True,
         interrupt_timeout=INTERRUPT_SECONDS,
         terminate_timeout=INTERRUPT_SECONDS,
@@ -93,6 +97,21 @@ def conformance_all(session: nox.Session) -> None:
         terminate_timeout=INTERRUPT_SECONDS,
         env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
     )
+
+
+@nox.session(venv_backend="none")
+def pipeline_parallel(session: nox.Session) -> None:
+    """Two pipeline stages, on every release whose replies under them are recorded."""
+    for version in PIPELINES:
+        record = f"results/{version}-cpu-mp-pp2/evidence.json"
+        _in_release(session, version, "check", "--pipeline-parallel-size", "2", "--evidence", record)
+
+
+@nox.session(venv_backend="none")
+def ray(session: nox.Session) -> None:
+    """Ray's workers, on the newest release; no CPU build can, and says why: `-- --device cuda`, on GPUs."""
+    record = f"results/{NEWEST}-ray/evidence.json"
+    _in_release(session, NEWEST, "check", "--executor-backend", "ray", "--evidence", record, requirements=("ray",))
 
 
 @nox.session(venv_backend="none")

@@ -28,7 +28,7 @@ def test_output_is_the_next_input(engine: SharedEngine, prompts: list[list[int]]
     for layer, states in sample.states.items():
         apart = difference(states, inputs[layer + 1])
         expect(
-            apart.within(1e-5),
+            apart.within(engine.tolerance),
             expected=f"the output of layer {layer} equal to the input of layer {layer + 1}",
             got=str(apart),
             cause="the two conventions were mixed, the residual left out, or the last layer taken after the norm",

@@ -26,6 +26,7 @@ def test_runner_reorders_rows(
         many,
         reference,
         "many",
+        tolerance=engine.tolerance,
         cause="rows were taken in the scheduler's order, and the runner has an order of its own",
         advice="map rows to requests inside the worker, from the runner's own batch",
     )
@@ -50,6 +51,7 @@ def test_no_slot_leaks(
             many,
             reference,
             "many",
+            tolerance=engine.tolerance,
             cause="a request kept its slot, or states of an earlier one were filed under it",
             advice="run the step that tells workers of finished requests, and forget what was taken",
         )

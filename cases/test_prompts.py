@@ -15,18 +15,13 @@ if TYPE_CHECKING:
     from harness.clients.contract import Sample
     from harness.shared_engine import SharedEngine
 
-# Kernels may sum a batch in another order than a single prompt: float32 rounding, up to 1e-5 seen on values of
-# size 10. Rows of another prompt or layer differ by 0.1 and more.
-BATCH_TOLERANCE = 1e-4
-
-
 STALE = "these are the states of the previous call, which are still in the workers, or a reply that came late"
 UNCLEAR = "the second call computes something else: a request kept its slot, or something is random"
 
 
-def _same(one: Sample, other: Sample) -> bool:
+def _same(engine: SharedEngine, one: Sample, other: Sample) -> bool:
     return all(
-        difference(states, other.states[layer]).within(BATCH_TOLERANCE) for layer, states in one.states.items()
+        difference(states, other.states[layer]).within(engine.tolerance) for layer, states in one.states.items()
     )
 
 
@@ -35,7 +30,7 @@ def _compare(one: Sample, other: Sample, tolerance: float, what: str, cause: str
         apart = difference(states, other.states[layer])
         expect(
             apart.within(tolerance),
-            expected=f"{what}, layer {layer}: equal within {tolerance:g}",
+            expected=f"{what}, layer {layer}: equal within {tolerance:g} of the largest value",
             got=str(apart),
             cause=cause,
             advice=advice,
@@ -64,7 +59,7 @@ def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]])
         _compare(
             together[number],
             alone,
-            BATCH_TOLERANCE,
+            engine.tolerance,
             f"prompt {number} ({len(prompt)} tokens) in the batch and alone",
             "rows are sliced in another order than the runner's, or padding was not removed",
             "map rows to requests inside the worker, from the runner's own batch",
@@ -100,7 +95,7 @@ def test_repeated_prompt(engine: SharedEngine, prompts: list[list[int]]) -> None
     _compare(
         samples[0],
         samples[2],
-        BATCH_TOLERANCE,
+        engine.tolerance,
         "the first and the second sample of one prompt",
         "the second request was served from what the first left, or only one of them was recorded",
         "give every request a row range of its own",
@@ -114,7 +109,7 @@ def test_samples_outlive_the_next_call(engine: SharedEngine, prompts: list[list[
         _compare(
             before[number],
             kept,
-            BATCH_TOLERANCE,
+            engine.tolerance,
             f"prompt {number}, looked at after the next call",
             "samples are views of a buffer that the next call fills again",
             "copy the rows out of the buffer before they are given",
@@ -137,9 +132,9 @@ def test_second_call_equals_first(engine: SharedEngine, prompts: list[list[int]]
         _compare(
             one,
             other,
-            BATCH_TOLERANCE,  # Behind EngineCore, the second call may be batched otherwise.
+            engine.tolerance,
             f"prompt {number} in the first and the second call",
-            STALE if _same(other, first[-1 - number]) else UNCLEAR,
+            STALE if _same(engine, other, first[-1 - number]) else UNCLEAR,
             "clear what is recorded when it is taken, and run the step that tells workers of finished requests",
         )
 
@@ -171,7 +166,7 @@ def test_invalid_prompts_are_refused(engine: SharedEngine, prompts: list[list[in
     _compare(
         before[0],
         after,
-        BATCH_TOLERANCE,
+        engine.tolerance,
         "prompt 0 before and after the refusal",
         "the refused call left requests in the scheduler",
         "refuse the whole call before the first request is queued",

@@ -38,7 +38,7 @@ def test_steps(engine: SharedEngine, prompts: list[list[int]], skip: int, matche
         for layer, states in one.states.items():
             apart = difference(states, other.states[layer])
             expect(
-                apart.within(0.0),
+                apart.within(engine.tolerance),
                 expected=f"prompt {number}, layer {layer}: the same states as before the steps",
                 got=str(apart),
                 cause="a step whose second phase was late left something in the workers",

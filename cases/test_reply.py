@@ -43,7 +43,7 @@ def test_first_rank(captured: SharedEngine, matches: Callable[..., None]) -> Non
 
 def test_last_rank(captured: SharedEngine, matches: Callable[..., None]) -> None:
     """With ``unique_reply_rank`` of the last rank, that rank's reply, of the same structure."""
-    last = captured.spec.tensor_parallel_size - 1
+    last = captured.spec.ranks - 1
     matches(describe(captured.call("rpc", "harness_tensors", unique_reply_rank=last)), cause=CAUSE, advice=ADVICE)
 
 
@@ -60,7 +60,7 @@ def test_one_rank_unwrapped(engine: SharedEngine) -> None:
     """The adapter gives one rank's reply bare, whatever the release does."""
     engine.offer("rpc_one")
     everybody = engine.call("identities")
-    for rank in range(engine.spec.tensor_parallel_size):
+    for rank in range(engine.spec.ranks):
         one = engine.call("rpc_one", "harness_identity", rank)
         expect(
             one == everybody[rank],
@@ -72,14 +72,18 @@ def test_one_rank_unwrapped(engine: SharedEngine) -> None:
 
 
 def test_tensors_survive(captured: SharedEngine) -> None:
-    """Tensors arrive as tensors, except through the EngineCore process, where their loss is noticed."""
+    """Tensors arrive as tensors, except through the EngineCore process, where their loss is noticed.
+
+    The layers are those of all pipeline stages: each stage replies with its own.
+    """
     reply = captured.call("rpc", "harness_tensors")
     if captured.spec.engine_core_process:
         with pytest.raises(LostTensorsError) as caught:
             require_tensors(reply[0])
         assert "VLLM_ENABLE_V1_MULTIPROCESSING=0" in str(caught.value), caught.value
         return
-    tensors = require_tensors(reply[0])
+    stages = reply[:: captured.spec.tensor_parallel_size]
+    tensors = [tensor for stage in stages for tensor in require_tensors(stage)]
     expect(
         len(tensors) == len(captured.spec.layers),
         expected=f"{len(captured.spec.layers)} tensors, one a layer",

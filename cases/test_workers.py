@@ -17,7 +17,7 @@ PATCH_SECONDS = 60.0
 
 def test_every_rank_answers_from_its_own_process(engine: SharedEngine, workers: list[dict[str, Any]]) -> None:
     """One answer a rank, in rank order; under ``mp`` and behind EngineCore, from other processes."""
-    size = engine.spec.tensor_parallel_size
+    size = engine.spec.ranks
     ranks = [worker["rank"] for worker in workers]
     expect(
         ranks == list(range(size)),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import clients, conducting, evidence, identity, limits, prompts, settings, sources, tools
+from . import clients, conducting, evidence, identity, limits, machine, prompts, settings, sources, tools
 from .errors import UsageError
 from .report import summary
 from .run import Run
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .options import Options
     from .releases import Build
-    from .settings import Group
+    from .settings import Group, Setting
 
 
 def check(options: Options) -> int:
@@ -33,10 +33,10 @@ def check(options: Options) -> int:
     planned = (
         settings.chosen(options.clients, options.settings, options.model_kind)
         if options.settings
-        else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind)
+        else settings.plan(options.clients, options.tensor_parallel_sizes, options.model_kind, _requested(options))
     )
     groups = _willing(_possible(planned, facts, options), options)
-    results = options.evidence or folder(facts, options.device) / "evidence.json"
+    results = options.evidence or folder(facts, options) / "evidence.json"
     code, record = run(options, facts, groups, results)
     # Printed first: a full disk must not take the findings with it.
     if options.as_json:
@@ -48,9 +48,9 @@ def check(options: Options) -> int:
     return code
 
 
-def folder(facts: Mapping[str, Any], device: str) -> Path:
+def folder(facts: Mapping[str, Any], options: Options) -> Path:
     """Where evidence of the vLLM of these facts is kept."""
-    return Path("results") / f"{facts['release'] or facts['version']}-{device}"
+    return Path("results") / options.results(facts["release"] or facts["version"])
 
 
 def run(
@@ -68,11 +68,27 @@ def run(
     return conducting.conduct(options, facts, groups, results, lambda work: prepare(work, facts, options, groups))
 
 
+def _requested(options: Options) -> list[Setting]:
+    """The settings that are opened only on request, if any was."""
+    if not options.on_request:
+        return []
+    backend = options.executor_backend or "mp"
+    return settings.requested(options.tensor_parallel_sizes, options.pipeline_parallel_size, backend)
+
+
 def _possible(groups: list[Group], facts: dict[str, Any], options: Options) -> list[Group]:
-    """The groups that this vLLM can run on this device."""
+    """The groups that this vLLM can run on this device.
+
+    Raises:
+        EnvironmentUnusableError: there is no GPU, and the suite is to run on one.
+    """
+    gpus = machine.gpus() if options.device == "cuda" else 0
     left = []
     for group in groups:
-        if reason := limits.obstacle(facts, options.device, group.needs):
+        size = group.setting.tensor_parallel_size
+        if gpus and size > gpus:
+            options.say(f"{group.name} is left out: it needs {size} GPUs, and there are {gpus}")
+        elif reason := limits.obstacle(facts, options.device, group.needs):
             options.say(f"{group.name} is left out: {reason}")
         else:
             left.append(group)
@@ -87,13 +103,13 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
     """
     left = []
     for group in groups:
-        spec = group.setting.spec(model="", layers=(0,), device=options.device)
+        spec = group.setting.spec(model="", layers=(0,), device=options.device, dtype=options.dtype)
         if reason := clients.load(group.client).refuses(spec):
             options.say(f"{group.name} is left out: {group.client} {reason}")
         else:
             left.append(group)
     if not left:
-        raise UsageError("no engine is left: choose another --client, --tensor-parallel-size or --model-kind")
+        raise UsageError("no engine is left: choose another --client, setting or --model-kind")
     return left
 
 
@@ -107,12 +123,12 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     run = Run(
         release=release,
         device=options.device,
-        dtype="float32",
+        dtype=options.dtype,
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoints={kind: str(WRITERS[kind](work / kind)) for kind in kinds},
+        checkpoints={kind: str(WRITERS[kind](work / kind, dtype=options.dtype)) for kind in kinds},
         work=str(work),
-        snapshots=_held_to(release, options),
+        snapshots=str(sources.suite() / "snapshots" / options.snapshots(release)),
         variables=build.environment if build else {},
         repair=_repair(build),
         block_size=build.block_size if build else settings.BLOCK_SIZE,
@@ -122,11 +138,6 @@ def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequenc
     run.write(work / "run.json")
     (work / "prompts.json").write_text(json.dumps(prompts.sets(deepseek_v2.VOCAB_SIZE)), encoding="utf-8")
     return run
-
-
-def _held_to(release: str, options: Options) -> str:
-    """The folder of the snapshots that this vLLM is compared with."""
-    return str(sources.suite() / "snapshots" / (options.snapshots_of or release))
 
 
 def _repair(build: Build | None) -> dict[str, Any]:

@@ -56,12 +56,16 @@ def conduct(
     bound = identity.of_run(
         options.device, {group.client for group in groups}, build.environment if build is not None else {}
     )
+    release = facts["release"] or facts["version"]
     record = Evidence(
         harness=__version__,
         environment={**facts, **bound},
         settings={
             "clients": sorted({group.client for group in groups}),
             "device": options.device,
+            "dtype": options.dtype,
+            "model_runner": options.model_runner,
+            "snapshots": options.snapshots(release),
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
             "whole": options.whole,
@@ -69,7 +73,7 @@ def conduct(
             # Held to what another release did, a run says nothing about this one's conformance.
             **({"snapshots_of": options.snapshots_of} if options.snapshots_of else {}),
         },
-        suite=sources.digest(sources.suite(), facts["release"] or facts["version"]),
+        suite=sources.digest(sources.suite(), options.snapshots(release)),
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
     with work_folder(results.parent / "logs") as work:
@@ -111,7 +115,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.chooses_engines or options.only or options.snapshots_of:
+    if options.own_engines or options.only:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
 

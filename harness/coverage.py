@@ -83,6 +83,7 @@ def _counts(record: Evidence, need: Need, device: str) -> bool:
     wanted = {
         "executor_backend": setting.executor_backend,
         "tensor_parallel_size": setting.tensor_parallel_size,
+        "pipeline_parallel_size": setting.pipeline_parallel_size,
         "async_scheduling": setting.async_scheduling,
         "device": device,
     }

@@ -45,8 +45,8 @@ def turn(case: str, group: Group) -> int | None:
 
 
 def _alike(one: Setting, other: Setting) -> bool:
-    return (one.executor_backend, one.engine_core_process, one.tensor_parallel_size > 1) == (
+    return (one.executor_backend, one.engine_core_process, one.ranks > 1) == (
         other.executor_backend,
         other.engine_core_process,
-        other.tensor_parallel_size > 1,
+        other.ranks > 1,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import (
@@ -25,7 +25,7 @@ from . import (
     variables,
 )
 from .errors import INTERRUPTED, GateRefusedError, UsageError
-from .options import Options
+from .options import DEFAULT_DTYPES, DTYPES, Options, model_runner
 from .validity import MAX_AGE_DAYS, Here
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .coverage import Gap
     from .evidence import Evidence
     from .needs import Needs, Request
+    from .target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Decision:
     """What the gate says of a run; it may start if ``gaps`` and ``obstacles`` are empty.
 
     ``covered`` are ids of cases, ``files`` the evidence that counts, ``invalid`` the files that do not, each with all
-    reasons. ``folder`` is where evidence of this vLLM and device is kept.
+    reasons. ``folder`` is where evidence of this vLLM and device is kept, ``options`` how the suite is run for it.
     """
 
     request: Request
@@ -55,6 +56,7 @@ class Decision:
     files: tuple[Path, ...]
     invalid: dict[Path, list[str]]
     folder: Path
+    options: Options
 
     @property
     def passes(self) -> bool:
@@ -118,12 +120,13 @@ def decide(request: Request, *, places: Sequence[Path] = (), max_age: float = MA
     builds = build.environment if build is not None else {}
     facts |= identity.of_run(request.device, [request.client], builds)
     needed = needs.work_out(request, model, facts["devices"])
-    folder, release = check.folder(facts, request.device), facts["release"] or facts["version"]
+    options = _options(request, model)
+    folder, release = check.folder(facts, options), facts["release"] or facts["version"]
     here = Here(
         facts=facts,
         client=request.client,
         harness=__version__,
-        suite=sources.digest(sources.suite(), release),
+        suite=sources.digest(sources.suite(), options.snapshots(release)),
         now=dt.datetime.now(dt.UTC),
         max_age=max_age,
     )
@@ -147,6 +150,25 @@ def decide(request: Request, *, places: Sequence[Path] = (), max_age: float = MA
         files=tuple(valid),
         invalid=invalid,
         folder=folder,
+        options=options,
+    )
+
+
+def _options(request: Request, model: Target | None) -> Options:
+    """How the suite is run for a request: in its dtype, where the suite has that one."""
+    wanted = request.dtype or (model.dtype if model is not None else None)
+    return Options(
+        clients=(request.client,),
+        device=request.device,
+        tensor_parallel_sizes=(),
+        model_kind=None,
+        keyword="",
+        evidence=None,
+        update_snapshots=False,
+        jobs=None,
+        as_json=True,
+        dtype=next((dtype for dtype in DTYPES if dtype == wanted), DEFAULT_DTYPES[request.device]),
+        model_runner=model_runner(),
     )
 
 
@@ -196,25 +218,14 @@ def run(decision: Decision, *, quiet: bool) -> Path:
     Returns:
         Where the evidence of it is.
     """
-    request = decision.request
     only: dict[str, list[str]] = {}
     for gap in decision.missing:
         names = only.setdefault(gap.need.engine, [])
         names += [gap.need.case.name] * (gap.need.case.name not in names)
     # One at the least, for cases are dealt to engines; without a case it is not opened.
     groups = [group for group in decision.needs.groups if group.name in only] or list(decision.needs.groups[:1])
-    options = Options(
-        clients=(request.client,),
-        device=request.device,
-        tensor_parallel_sizes=(),
-        model_kind=None,
-        keyword="",
-        evidence=None,
-        update_snapshots=False,
-        jobs=None,
-        as_json=quiet,
-        settings=tuple(group.setting.name for group in groups),
-        only=only,
+    options = replace(
+        decision.options, as_json=quiet, settings=tuple(group.setting.name for group in groups), only=only
     )
     # A folder of its own: the logs of a whole run are kept beside its evidence.
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S")

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .errors import EnvironmentUnusableError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -23,6 +25,23 @@ def jobs(groups: int, wanted: int | None, variables: Mapping[str, str]) -> int:
     if "|" in variables.get("VLLM_CPU_OMP_THREADS_BIND", ""):
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), _available_memory() // MEMORY_PER_GROUP, groups))
+
+
+def gpus() -> int:
+    """How many GPUs torch sees here.
+
+    Raises:
+        EnvironmentUnusableError: none.
+    """
+    import torch  # Here, as nothing else of the command needs it before an engine boots.
+
+    count: int = torch.cuda.device_count()
+    if not count:
+        raise EnvironmentUnusableError(
+            f"torch {torch.__version__} sees no GPU: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or leave out "
+            f"--device cuda."
+        )
+    return count
 
 
 def _available_memory() -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .clients.contract import ExecutorBackend
     from .releases import Device
-    from .settings import ModelKind
+    from .settings import ModelKind, Setting
     from .target import Target
 
 Engine: TypeAlias = Literal["ordinary", "tight", "none"]
@@ -133,9 +133,9 @@ def work_out(request: Request, target: Target | None, devices: Mapping[str, Any]
         devices: what `hardware.describe` says.
     """
     kind = model_kind(target)
-    ordinary = Group(client=request.client, setting=settings.named(ordinary_name(request)), model_kind=kind)
-    tight = Group(client=request.client, setting=settings.named(tight_name(request)), model_kind=kind)
-    groups: dict[Engine, Group | None] = {"ordinary": ordinary, "tight": tight, "none": None}
+    first = Group(client=request.client, setting=ordinary(request), model_kind=kind)
+    second = Group(client=request.client, setting=tight(request), model_kind=kind)
+    groups: dict[Engine, Group | None] = {"ordinary": first, "tight": second, "none": None}
     conditions = _conditions(request)
     found = []
     unseen: dict[str, list[str]] = {"shows": [], "recorded": []}
@@ -153,7 +153,7 @@ def work_out(request: Request, target: Target | None, devices: Mapping[str, Any]
     return Needs(
         needs=tuple(found),
         obstacles=tuple(obstacles.of(request, target, devices)),
-        warnings=(*uncovered, *_unseen(request, ordinary, unseen)),
+        warnings=(*uncovered, *_unseen(request, first, unseen)),
     )
 
 
@@ -166,14 +166,17 @@ def model_kind(target: Target | None) -> ModelKind:
     return kinds[0] if kinds else "kimi-k25" if target.wrapped else "deepseek-v2"
 
 
-def ordinary_name(request: Request) -> str:
-    """The setting that has the run's ranks and executor; processes of one machine stand in for Ray's."""
-    backend = "uni" if request.executor == "uni" and request.tensor_parallel_size == 1 else "mp"
-    return f"{backend}-tp{request.tensor_parallel_size}"
+def ordinary(request: Request) -> Setting:
+    """The setting that has the run's ranks and executor."""
+    if request.executor == "uni" and request.ranks == 1:
+        return settings.UNI
+    backend: ExecutorBackend = "ray" if request.executor == "ray" else "mp"
+    return settings.requested([request.tensor_parallel_size], request.pipeline_parallel_size, backend)[0]
 
 
-def tight_name(request: Request) -> str:
-    return f"{'async' if request.async_scheduling else 'tight'}-tp{request.tensor_parallel_size}"
+def tight(request: Request) -> Setting:
+    """The one that has as many ranks a stage, and is short of everything; processes stand in for Ray's."""
+    return settings.named(f"{'async' if request.async_scheduling else 'tight'}-tp{request.tensor_parallel_size}")
 
 
 def _runs(case: Case, group: Group) -> bool:

@@ -68,9 +68,9 @@ def uncovered(request: Request, target: Target | None, known: Sequence[str]) -> 
     else:
         yield from _uncovered_model(target, known)
     if request.pipeline_parallel_size > 1:
-        yield f"no case runs {request.pipeline_parallel_size} pipeline stages: only the ranks of one are covered"
+        yield "chunks, preemption and cached prefixes are proved on one pipeline stage"
     if request.executor == "ray":
-        yield "no case runs Ray's executor: processes of one machine stand in for it"
+        yield "chunks, preemption and cached prefixes are proved with processes in place of Ray's workers"
 
 
 def _uncovered_model(target: Target, known: Sequence[str]) -> Iterator[str]:

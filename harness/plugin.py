@@ -17,6 +17,7 @@ from . import case_findings, clients, endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, expect
+from .options import DEFAULT_DTYPES
 from .progress import Progress
 from .run import Run
 from .shared_engine import SharedEngine
@@ -186,15 +187,19 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
 
     Somebody else's client is held to what ours recorded under the same setting.
     """
-    folder = Path(run.snapshots)
-    release_snapshot = snapshot.use_extension(snapshots.in_folder(folder))
     group = request.node.callspec.params.get("engine") if hasattr(request.node, "callspec") else None
 
     def match(structure: JSON, *, cause: str, advice: str) -> None:
         ours = settings.recorded(group) if group is not None else None
         if group is not None and ours is None:
             raise NotApplicableError(f"no structure is recorded for {group.setting.name}")
+        folder = Path(run.snapshots)
+        if ours is not None and settings.on_request(ours):
+            folder = snapshots.of_setting(folder, ours.setting.name)
+        release_snapshot = snapshot.use_extension(snapshots.in_folder(folder))
         name = request.node.name
+        if group is not None:
+            structure = snapshots.as_recorded(structure, run.dtype, DEFAULT_DTYPES[run.device])
         if group is not None and ours is not None and ours != group:
             name = name.replace(f"[{group.name}", f"[{ours.name}")
             if request.config.option.update_snapshots:

@@ -42,7 +42,8 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, t
 
     Returns:
         For each prompt, float32 tensors ``[n, hidden_size]``: under ``<layer>`` its states, and under
-        ``<layer>.<part>`` those of `recognition.PARTS`.
+        ``<layer>.<part>`` those of `recognition.PARTS`; and under ``<layer>.routing``, ``[n, experts]``, the scores
+        by which a layer chooses its experts.
     """
     from transformers import AutoModelForCausalLM
 
@@ -60,6 +61,14 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, t
 
         return hook
 
+    def keep_routing(name: str) -> Any:
+        def hook(gate: Any, given: Any, _output: Any) -> None:
+            scores = given[0].flatten(0, -2) @ gate.weight.T
+            bias = getattr(gate, "e_score_correction_bias", None)  # DeepSeek V3's.
+            seen[name] = scores if bias is None else scores.sigmoid() + bias
+
+        return hook
+
     layers = model.model.layers
     norms = [*(layer.input_layernorm for layer in layers[1:]), model.model.norm]
     for number, (layer, norm) in enumerate(zip(layers, norms, strict=True)):
@@ -67,6 +76,8 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, t
         layer.mlp.register_forward_hook(keep(f"{number}.mlp"))
         layer.post_attention_layernorm.register_forward_hook(keep(f"{number}.attention", inputs=True))
         norm.register_forward_hook(keep(f"{number}.norm"))
+        if hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.register_forward_hook(keep_routing(f"{number}.routing"))
     states = []
     with torch.inference_mode():
         for prompt in prompts:

@@ -10,6 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from .needs import Request
+from .options import DEFAULT_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,23 +67,22 @@ def as_dict(decision: Decision, command: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def commands(decision: Decision, command: Sequence[str] = ()) -> list[str]:
-    """What to paste: the whole run with what is missing first, then each step that closes a part by hand."""
-    lines = []
-    if not (decision.passes or decision.obstacles or len(decision.missing) < len(decision.gaps)):
-        lines.append(again(decision.request, command))
-    engines: dict[str, list[Gap]] = {}
-    for gap in decision.gaps:
-        if gap.why != "known fault":
-            engines.setdefault(gap.need.engine, []).append(gap)
+    """What to paste: the whole run with what is missing first, and the step that closes it by hand.
+
+    The first is left out where something has failed, and both where a known fault of vLLM is on the way.
+    """
+    if decision.passes or decision.obstacles or any(gap.why == "known fault" for gap in decision.gaps):
+        return []
+    lines = [again(decision.request, command)] if len(decision.missing) == len(decision.gaps) else []
+    engines = {gap.need.engine for gap in decision.gaps}
     groups = [group for group in decision.needs.groups if group.name in engines] or list(decision.needs.groups[:1])
-    if engines:
-        kind = [] if groups[0].model_kind == "deepseek-v2" else ["--model-kind", groups[0].model_kind]
-        names = [part for group in groups for part in ("--setting", group.setting.name)]
-        request = decision.request
-        place = str(decision.folder / "gate" / "by-hand.json")
-        words = ["check", "--client", request.client, "--device", request.device, *names, *kind, "--evidence", place]
-        lines.append(shlex.join([*_harness(), *words]))
-    return lines
+    request, dtype = decision.request, decision.options.dtype
+    words = ["check", "--client", request.client, "--device", request.device]
+    words += [part for group in groups for part in ("--setting", group.setting.name)]
+    words += [] if groups[0].model_kind == "deepseek-v2" else ["--model-kind", groups[0].model_kind]
+    words += [] if dtype == DEFAULT_DTYPES[request.device] else ["--dtype", dtype]
+    words += ["--evidence", str(decision.folder / "gate" / "by-hand.json")]
+    return [*lines, shlex.join([*_harness(), *words])]
 
 
 def again(request: Request, command: Sequence[str]) -> str:
@@ -126,14 +126,11 @@ def _harness() -> list[str]:
 
 def _closing(decision: Decision, command: Sequence[str]) -> list[str]:
     lines = commands(decision, command)
-    said = []
     if len(lines) > 1:
-        said = ["run what is missing, and go on:", f"  {lines[0]}", "or run it by hand first:", f"  {lines[1]}"]
-    elif lines:
-        said = ["look at it alone, and run it again when its cause is gone:", f"  {lines[0]}"]
-    if any(gap.why == "known fault" for gap in decision.gaps):
-        said.append("a known fault of vLLM is on the way: choose another release (docs/known-faults.md)")
-    return said
+        return ["run what is missing, and go on:", f"  {lines[0]}", "or run it by hand first:", f"  {lines[1]}"]
+    if lines:
+        return ["look at it alone, and run it again when its cause is gone:", f"  {lines[0]}"]
+    return ["a known fault of vLLM is on the way: choose another release or executor (docs/known-faults.md)"]
 
 
 def _gaps(gaps: Sequence[Gap]) -> Iterator[str]:

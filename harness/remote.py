@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 BOOT_TIMEOUT = 240.0
 CLOSE_TIMEOUT = 30.0
-# What the host gets beyond the spec's own limit, so that the client's error comes first.
+# What the host gets beyond the spec's own limit, so that the client's error comes first: half as much again, and no
+# more than this.
 MARGIN = 15.0
 # How much of a stream is read back: a boot says less than a tenth of it.
 LOG_BYTES = 4 * 2**20
 
 # In the names of the segments of vLLM's CPU communicator (distributed/device_communicators/cpu_communicator.py).
 VLLM_LEAVES = "cpushm"
+
+
+def patience(limit: float) -> float:
+    """How long a call may take whose replies are due within a limit, in seconds."""
+    return limit + min(MARGIN, limit / 2)
 
 
 class RemoteEngine:
@@ -113,7 +119,7 @@ class RemoteEngine:
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of the engine, within the spec's limit and a margin."""
-        return self.ask("call", method, *arguments, timeout=self.spec.timeout + MARGIN, **named)
+        return self.ask("call", method, *arguments, timeout=patience(self.spec.timeout), **named)
 
     def ask(self, operation: str, *arguments: Any, timeout: float, **named: Any) -> Any:
         """Have the host do something.

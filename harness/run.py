@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .settings import NEEDS, NO_ENGINE, UNREPAIRED, Group, Setting
+from .settings import NEEDS, NO_ENGINE, SHARES, UNREPAIRED, Group, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from .clients.contract import EngineSpec
+    from .releases import Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class Run:
     """
 
     release: str
-    device: str
+    device: Device
     dtype: str
     groups: tuple[Group, ...]
     layers: tuple[int, ...]
@@ -45,7 +46,8 @@ class Run:
 
     def spec(self, group: Group) -> EngineSpec:
         """What a group's engine is opened with: with the build's repair, but for the one group that shows why."""
-        repair: Mapping[str, Any] = {} if group == UNREPAIRED else self.repair
+        repair: dict[str, Any] = {} if group == UNREPAIRED else dict(self.repair)
+        arguments = {**SHARES[self.device], **repair.pop("extra_arguments", {})}
         return group.setting.spec(
             model=self.checkpoints[group.model_kind],
             layers=self.layers,
@@ -54,6 +56,7 @@ class Run:
             dtype=self.dtype,
             **NEEDS[group.model_kind],
             repairs=tuple(self.repairs.get(group.client, ())),
+            extra_arguments=arguments,
             **repair,
         )
 

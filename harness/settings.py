@@ -22,6 +22,13 @@ NEEDS: Mapping[ModelKind, Mapping[str, Any]] = {
     "deepseek-v2": {},
     "kimi-k25": {"trust_remote_code": True, "tokenizer": True},
 }
+# What an engine takes of a device that many share, as vLLM's engine arguments. With the KV cache's size given, vLLM
+# does not measure memory while others take it, and only looks whether the share is free (v1/worker/utils.py,
+# `request_memory`, 0.20.2 and 0.26.0). The longest prompts in all slots take 50 MB.
+SHARES: Mapping[str, Mapping[str, Any]] = {
+    "cpu": {},
+    "cuda": {"gpu_memory_utilization": 0.04, "kv_cache_memory_bytes": 2**28},
+}
 
 _TIGHT_TOKENS = 160
 # What most kernels take; `releases.Build` says where it is another.
@@ -49,9 +56,15 @@ class Setting:
     name: str
     executor_backend: ExecutorBackend
     tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
     engine_core_process: bool = False
     async_scheduling: bool = False
     tight: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """How many workers there are."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     def spec(self, *, model: str, layers: tuple[int, ...], block_size: int = BLOCK_SIZE, **others: Any) -> EngineSpec:
         """What an engine of this setting is opened with.
@@ -67,6 +80,7 @@ class Setting:
             **{
                 "executor_backend": self.executor_backend,
                 "tensor_parallel_size": self.tensor_parallel_size,
+                "pipeline_parallel_size": self.pipeline_parallel_size,
                 "engine_core_process": self.engine_core_process,
                 "async_scheduling": self.async_scheduling,
                 **({**_TIGHT, **blocks} if self.tight else {}),
@@ -90,33 +104,39 @@ ASYNC = Setting(
     async_scheduling=True,
     tight=True,
 )
+# Only on request: what few builds can do.
+PP2 = Setting(name="mp-pp2", executor_backend="mp", pipeline_parallel_size=2)
+RAY = Setting(name="ray-tp2", executor_backend="ray", tensor_parallel_size=2)
 
 
-_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, ASYNC)}
+_STAGED = ("mp", "ray")
+_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, ASYNC, PP2, RAY)}
+_NAME = re.compile(r"(?P<kind>mp|ray|core|tight|async)(-tp(?P<ranks>[1-9]\d*))?(-pp(?P<stages>[2-9]|[1-9]\d+))?")
 
 
 def named(name: str) -> Setting:
-    """The setting of a name: ``uni-tp1``, and ``mp-``, ``core-``, ``tight-`` or ``async-tpN`` of any size.
+    """The setting of a name: ``uni-tp1``, and ``mp-``, ``ray-``, ``core-``, ``tight-`` or ``async-tpN`` of any size.
+
+    ``mp`` and ``ray`` may have stages, ``mp-pp2`` and ``mp-tp2-pp2``.
 
     Raises:
         UsageError: there is none.
     """
-    found = re.fullmatch(r"(mp|core|tight|async)-tp([1-9]\d*)", name)
-    if name in _KNOWN or found is None:
-        try:
-            return _KNOWN[name]
-        except KeyError:
-            raise UsageError(
-                f"there is no setting {name!r}: {', '.join(_KNOWN)}, and all but the first for any size."
-            ) from None
-    kind, size = found[1], int(found[2])
+    if name in _KNOWN:
+        return _KNOWN[name]
+    found = _NAME.fullmatch(name)
+    if found is None or not (found["ranks"] or found["stages"]) or (found["stages"] and found["kind"] not in _STAGED):
+        raise UsageError(f"there is no setting {name!r}: {', '.join(_KNOWN)}, and all but the first for any size.")
+    kind, size = found["kind"], int(found["ranks"] or 1)
+    uni: ExecutorBackend = "uni" if size == 1 and kind not in _STAGED else "mp"
     return Setting(
         name=name,
-        executor_backend="uni" if size == 1 and kind != "mp" else "mp",
+        executor_backend="ray" if kind == "ray" else uni,
         tensor_parallel_size=size,
-        engine_core_process=kind in ("core", "async"),
+        pipeline_parallel_size=int(found["stages"] or 1),
+        engine_core_process=kind in {"core", "async"},
         async_scheduling=kind == "async",
-        tight=kind in ("tight", "async"),
+        tight=kind in {"tight", "async"},
     )
 
 
@@ -136,7 +156,12 @@ class Group:
     @property
     def needs(self) -> tuple[str, ...]:
         """What a build must be able to do, in the words of ``limits.toml``."""
-        return (self.model_kind, *(("async-scheduling",) if self.setting.async_scheduling else ()))
+        asked = {
+            "async-scheduling": self.setting.async_scheduling,
+            "pipeline-parallel": self.setting.pipeline_parallel_size > 1,
+            "ray": self.setting.executor_backend == "ray",
+        }
+        return (self.model_kind, *(need for need in asked if asked[need]))
 
 
 # Where the two clients would boot the same thing, one of them does.
@@ -152,6 +177,8 @@ _DEFAULT = (
     Group(client="llm", setting=UNI),
 )
 
+_ON_REQUEST = tuple(Group(client=client, setting=setting) for setting in (PP2, RAY) for client in ("executor", "llm"))
+
 # Always opened as the release comes: cheap, and as users boot it.
 UNREPAIRED = Group(client="llm", setting=UNI)
 
@@ -163,13 +190,45 @@ def recorded(group: Group) -> Group | None:
     None where we have none of that setting: the structure of eight ranks' replies is not recorded.
     """
     plain = replace(group, model_kind="deepseek-v2")
-    if plain in _DEFAULT:
-        return plain
-    return next((ours for ours in _DEFAULT if ours.setting == group.setting), None)
+    known = (*_DEFAULT, *_ON_REQUEST)
+    return plain if plain in known else next((ours for ours in known if ours.setting == group.setting), None)
+
+
+def on_request(group: Group) -> bool:
+    """Whether a group of ours is opened only on request: its snapshots are kept apart, unused in any other run."""
+    return group in _ON_REQUEST
+
+
+def requested(
+    tensor_parallel_sizes: Sequence[int], pipeline_parallel_size: int, executor_backend: ExecutorBackend
+) -> list[Setting]:
+    """The settings of engines that are opened only on request: `PP2`, `RAY` and what is like them.
+
+    Args:
+        tensor_parallel_sizes: one setting each; if empty, 1 for a pipeline, and 2 for a backend alone.
+        pipeline_parallel_size: stages.
+        executor_backend: what makes the workers.
+    """
+    sizes = tensor_parallel_sizes or ((1,) if pipeline_parallel_size > 1 else (2,))
+    found = []
+    for size in sorted(set(sizes), reverse=True):
+        pipeline = [f"pp{pipeline_parallel_size}"] if pipeline_parallel_size > 1 else []
+        tensor = [f"tp{size}"] if size > 1 or not pipeline else []
+        setting = Setting(
+            name="-".join([executor_backend, *tensor, *pipeline]),
+            executor_backend=executor_backend,
+            tensor_parallel_size=size,
+            pipeline_parallel_size=pipeline_parallel_size,
+        )
+        found.append(setting)
+    return found
 
 
 def plan(
-    clients: Sequence[str], tensor_parallel_sizes: Sequence[int], model_kind: ModelKind | None = None
+    clients: Sequence[str],
+    tensor_parallel_sizes: Sequence[int],
+    model_kind: ModelKind | None = None,
+    on_request: Sequence[Setting] = (),
 ) -> list[Group]:
     """The engines to boot, slowest first.
 
@@ -179,8 +238,13 @@ def plan(
         tensor_parallel_sizes: limit to these; empty for all that the suite has. A size without a setting of
             its own (4, 8) gets the multiprocess one.
         model_kind: every engine on this checkpoint; if not given, all on DeepseekV2 and one of ours on KimiK25.
+        on_request: `requested` settings, which are then the only ones.
     """
     ours = {group.client for group in _DEFAULT}
+    if on_request:
+        kind = model_kind or "deepseek-v2"
+        named = clients or sorted(ours)
+        return [Group(client=name, setting=setting, model_kind=kind) for setting in on_request for name in named]
     groups = [group for group in _DEFAULT if not clients or group.client in clients]
     for name in clients:
         if name not in ours:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from .arrays import TOLERANCES
 from .errors import CaptureError, ClientError, NotApplicableError
 from .findings import expect
-from .remote import BOOT_TIMEOUT, MARGIN, RemoteEngine
+from .remote import BOOT_TIMEOUT, RemoteEngine, patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +44,11 @@ class SharedEngine(RemoteEngine):
         self.group = group
         self._captured: list[Sample] | None = None
         self.left_behind: list[int] | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """How far states may be apart that ought to be equal, as a part of the largest value."""
+        return TOLERANCES[self.spec.dtype]
 
     def open(self, timeout: float = BOOT_TIMEOUT) -> None:
         with _must_apply("opening an engine of a setting that it does not refuse"):
@@ -82,7 +88,7 @@ class SharedEngine(RemoteEngine):
     def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
         """The samples of one capture, as they are after the next one."""
         samples: list[Sample] = self.ask(
-            "capture_and_go_on", prompts, others, timeout=2 * (self.spec.timeout + MARGIN)
+            "capture_and_go_on", prompts, others, timeout=2 * patience(self.spec.timeout)
         )
         return samples
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,6 +80,18 @@ class ReleaseSnapshots(AbstractSyrupyExtension):
 def in_folder(folder: Path) -> type[ReleaseSnapshots]:
     """The extension for one release's folder."""
     return type("ReleaseSnapshots", (ReleaseSnapshots,), {"folder": folder})
+
+
+def as_recorded(structure: Any, dtype: str, recorded: str) -> Any:
+    """A structure seen in one dtype as it is recorded in another: the names of the two change places."""
+    places = {dtype: recorded, recorded: dtype}
+    names = re.compile(rf"\b({dtype}|{recorded})\b")
+    return json.loads(names.sub(lambda name: places[name[0]], json.dumps(structure)))
+
+
+def of_setting(folder: Path, setting: str) -> Path:
+    """Where the snapshots of a setting are that is opened only on request: ``snapshots/<setting>/<release>``."""
+    return folder.parent / setting / folder.name
 
 
 def stored(folder: Path, case_file: str, name: str) -> tuple[bool, Any]:

@@ -20,17 +20,19 @@ def suite() -> Path:
     raise UsageError(f"the cases are missing beside {_PACKAGE}: install the project again")
 
 
-def digest(folder: Path, release: str) -> str:
-    """SHA-256 over what decides a run's outcome: the harness, the cases, and the snapshots of one release.
+def digest(folder: Path, snapshots: str) -> str:
+    """SHA-256 over what decides a run's outcome: the harness, the cases, and the snapshots that it is held to.
 
     Args:
         folder: what `suite()` says.
-        release: whose snapshots belong to it; there may be none.
+        snapshots: the folder of those, by name; it may be missing.
     """
     # An installed suite lies inside the package, and must not count twice.
     package = {path.relative_to(_PACKAGE): path for path in _PACKAGE.rglob("*") if path.suffix in _CODE}
     named = {name: path for name, path in package.items() if name.parts[0] != "suite"}
-    beside = [*(folder / "cases").rglob("*"), *(folder / "snapshots" / release).glob("*.json")]
+    kept = folder / "snapshots"
+    # Beside the release's own, those of the settings that are opened only on request.
+    beside = [*(folder / "cases").rglob("*"), *(kept / snapshots).glob("*.json"), *kept.glob(f"*/{snapshots}/*.json")]
     named |= {path.relative_to(folder): path for path in beside if path.suffix in (*_CODE, ".json")}
     total = hashlib.sha256()
     for name in sorted(named):

@@ -71,7 +71,8 @@ def preflight(arguments: Sequence[str]) -> NoReturn:
 def _refuse(python: str, missing: Sequence[str]) -> None:
     if missing:
         names = ", ".join(NEEDED[name] for name in missing)
+        clone = sources.PROJECT if (sources.PROJECT / "pyproject.toml").exists() else "vllm-capture-conformance"
         raise EnvironmentUnusableError(
             f"the suite cannot run in {python}: {names} {'are' if len(missing) > 1 else 'is'} missing there. "
-            f"Install them: {python} -m pip install '{sources.PROJECT}[check]'"
+            f"Install them: {python} -m pip install '{clone}[check]'"
         )

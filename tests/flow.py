@@ -72,7 +72,7 @@ def _prepare(work: Path, facts: Mapping[str, Any], options: Options, chosen: Seq
         layers=(4, 0, 2),
         checkpoints=dict.fromkeys(settings.MODEL_KINDS, str(work)),
         work=str(work),
-        snapshots=check._held_to(RELEASE, options),
+        snapshots=str(sources.suite() / "snapshots" / options.snapshots(RELEASE)),
         variables={},
         repair={},
         block_size=32,
@@ -91,7 +91,7 @@ def use(monkeypatch: pytest.MonkeyPatch, suite: Path, chosen: Sequence[Group]) -
     monkeypatch.setattr(sources, "suite", lambda: suite)
     monkeypatch.setattr(check, "prepare", _prepare)
     monkeypatch.setattr(conducting, "start_reference", lambda _run: subprocess.Popen([sys.executable, "-c", ""]))
-    monkeypatch.setattr(settings, "plan", lambda _clients, _sizes, _kind: list(chosen))
+    monkeypatch.setattr(settings, "plan", lambda *_asked: list(chosen))
 
 
 def options(path: Path, **changes: Any) -> Options:

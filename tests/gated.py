@@ -69,6 +69,9 @@ class World:
             settings={
                 "clients": [self.request.client],
                 "device": self.request.device,
+                "dtype": "float32",
+                "model_runner": "",
+                "snapshots": RELEASE,
                 "groups": [group.name for group in needed.groups],
                 "keyword": "",
                 "whole": False,
@@ -83,6 +86,7 @@ class World:
                     spec={
                         "executor_backend": group.setting.executor_backend,
                         "tensor_parallel_size": group.setting.tensor_parallel_size,
+                        "pipeline_parallel_size": group.setting.pipeline_parallel_size,
                         "async_scheduling": group.setting.async_scheduling,
                         "device": self.request.device,
                         "dtype": "float32",

@@ -30,7 +30,16 @@ def case(name: str, outcome: Outcome = "passed", **others: Any) -> CaseResult:
 def record(release: str, cases: Iterable[CaseResult], **changes: Any) -> Evidence:
     """Of a whole run of both clients; ``changes`` are fields of `Evidence`, or of its settings."""
     clients = sorted({"executor", "llm"})
-    settings = {"clients": clients, "device": "cpu", "groups": list(ENGINES), "keyword": "", "whole": True}
+    settings = {
+        "clients": clients,
+        "device": "cpu",
+        "dtype": "float32",
+        "model_runner": "",
+        "snapshots": release,
+        "groups": list(ENGINES),
+        "keyword": "",
+        "whole": True,
+    }
     plain = {key: value for key, value in changes.items() if key not in settings}
     return Evidence(
         **{

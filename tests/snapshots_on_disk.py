@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 SNAPSHOTS = Path(__file__).parent.parent / "snapshots"
 
 
+def _of_releases(name: str) -> list[Path]:
+    """A file of every release, without those of other devices and dtypes, whose folders have a dash."""
+    return [path for path in sorted(SNAPSHOTS.glob(f"*/{name}")) if "-" not in path.parent.name]
+
+
 def recorded() -> dict[str, dict[str, Any]]:
     """What ``cases/test_capabilities.py`` recorded, by release."""
     return {
         path.parent.name: json.loads(path.read_text(encoding="utf-8"))["test_capabilities"]
-        for path in sorted(SNAPSHOTS.glob("*/test_capabilities.json"))
+        for path in _of_releases("test_capabilities.json")
     }
 
 
@@ -33,7 +38,7 @@ def capabilities_of(row: dict[str, Any]) -> Capabilities:
 @functools.cache
 def surfaces() -> dict[str, Surface]:
     """The surfaces that ``cases/test_signatures.py`` recorded, by release, oldest first; without source text."""
-    files = {path.parent.name: path for path in SNAPSHOTS.glob("*/test_signatures.json")}
+    files = {path.parent.name: path for path in _of_releases("test_signatures.json")}
     found: dict[str, Surface] = {}
     for release in sorted(files, key=Version):
         areas = json.loads(files[release].read_text(encoding="utf-8"))

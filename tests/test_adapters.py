@@ -392,3 +392,16 @@ def test_closing_twice_ends_the_executor_once(boot: Any) -> None:
     adapter.close()
     adapter.close()
     assert calls.count("shutdown") == 1
+
+
+def test_rank_of_an_executor_that_cannot_choose_one_is_not_applicable(boot: Any) -> None:
+    """As Ray's, which replies with all ranks only."""
+    adapter, _calls = boot("two-phase")
+
+    def of_all(method: str, timeout: float, args: tuple[Any, ...]) -> list[Any]:
+        return [(method, timeout, args)]
+
+    adapter.executor.collective_rpc = of_all
+    assert adapter.rpc("who", limit=1.0) == [("who", 1.0, ())]
+    with pytest.raises(NotApplicableError, match="has no unique_reply_rank"):
+        adapter.rpc("who", unique_reply_rank=0)

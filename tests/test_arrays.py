@@ -54,8 +54,8 @@ def test_difference_says_how_far_and_where() -> None:
     other = np.array([[0.0, 0.25], [0.0, -3.0], [1.0, 0.0]])
     apart = difference(one, Tensor(other))
     assert (apart.largest, apart.row, apart.in_first_row) == (3.0, 1, 0.25)
-    assert (apart.within(3.0), apart.within(2.9)) == (True, False)
-    assert str(apart) == "3 apart, most in row 1; row 0 is 0.25 apart"
+    assert (apart.within(1.0), apart.within(0.9)) == (True, False)
+    assert str(apart) == "3 apart, where the largest value is 3; most in row 1; row 0 is 0.25 apart"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -50,5 +50,5 @@ def test_no_two_cases_share_a_name() -> None:
 
 def test_snapshots_belong_to_cases() -> None:
     stems = {path.stem for path in FILES}
-    strange = [path for path in (TESTS.parent / "snapshots").glob("*/*.json") if path.stem not in stems]
+    strange = [path for path in (TESTS.parent / "snapshots").rglob("*.json") if path.stem not in stems]
     assert strange == []

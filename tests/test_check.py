@@ -72,6 +72,9 @@ def test_conforming_exits_0_with_evidence_of_what_ran(passed: tuple[Path, int, d
     assert record["settings"] == {
         "clients": ["toys:SOUND"],
         "device": "cpu",
+        "dtype": "float32",
+        "model_runner": "",
+        "snapshots": "0.16.0",
         "groups": ["toys:SOUND-mp-tp2"],
         "keyword": "test_a",
         "whole": False,

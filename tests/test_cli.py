@@ -66,8 +66,9 @@ def test_wrong_command_line_exits_2(arguments: list[str], capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("size", ["0", "-2"])
-def test_tensor_parallel_size_below_1_exits_2(size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "--tensor-parallel-size", size]) == 2
+@pytest.mark.parametrize("option", ["--tensor-parallel-size", "--pipeline-parallel-size"])
+def test_parallel_size_below_1_exits_2(option: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", option, size]) == 2
     assert "must be 1 or more" in capsys.readouterr().err
 
 

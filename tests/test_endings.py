@@ -6,7 +6,7 @@ import pytest
 from conftest import TESTS
 
 from harness import endings, settings
-from harness.settings import ASYNC, CORE, MP, MP_TP2, UNI, Group, Setting
+from harness.settings import ASYNC, CORE, MP, MP_TP2, PP2, UNI, Group, Setting
 
 
 def _marked() -> set[str]:
@@ -64,6 +64,8 @@ def test_a_dead_worker_comes_after_everything_that_needs_one() -> None:
         (Group(client="mine:CLIENT", setting=MP_TP2), Group(client="llm", setting=MP_TP2)),
         (Group(client="mine:CLIENT", setting=CORE), Group(client="llm", setting=CORE)),
         (Group(client="llm", setting=MP), Group(client="executor", setting=MP)),
+        (Group(client="executor", setting=PP2), Group(client="executor", setting=MP_TP2)),
+        (Group(client="llm", setting=PP2), Group(client="llm", setting=MP_TP2)),
         (
             Group(client="llm", setting=Setting(name="mp-tp8", executor_backend="mp", tensor_parallel_size=8)),
             Group(client="llm", setting=MP_TP2),

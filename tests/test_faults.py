@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from conftest import TESTS
 
-from harness import clients, sources
+from harness import clients, endings, sources
 from harness.cli import main
 from harness.evidence import CaseResult, Outcome
 from harness.faults import catalogue, running
@@ -101,7 +101,36 @@ def test_fault_has_a_client_that_takes_its_setting_and_a_case_that_exists(fault:
 def test_every_broken_client_is_in_the_catalogue(kind: str) -> None:
     module = importlib.import_module(f"harness.faults.{kind}")
     held = {name for name, value in vars(module).items() if hasattr(value, "refuses") and not isinstance(value, type)}
-    assert held == {fault.name for fault in FAULTS if fault.kind == kind}
+    assert held == {fault.client or fault.name for fault in FAULTS if fault.kind == kind}
+
+
+def test_faults_of_one_client_share_an_engine_and_no_case() -> None:
+    by_engine: dict[str, list[str]] = {}
+    for fault in FAULTS:
+        by_engine.setdefault(fault.group.name, []).append(fault.function)
+    assert catalogue.only(FAULTS) == by_engine
+    shared = {name: cases for name, cases in by_engine.items() if len(cases) > 1}
+    assert shared, "no two faults share an engine"
+    assert {name: cases for name, cases in shared.items() if len(set(cases)) < len(cases)} == {}
+
+
+def test_sound_engine_runs_every_case_that_must_fail_on_a_broken_one() -> None:
+    live = [fault for fault in FAULTS if fault.live]
+    wanted: dict[str, set[str]] = {}
+    for fault in live:
+        wanted.setdefault(f"{fault.sound}-{fault.setting}", set()).add(fault.function)
+    only = catalogue.only_sound(live)
+    assert {name: set(cases) for name, cases in only.items()} == wanted
+    assert [name for name, cases in only.items() if len(set(cases)) < len(cases)] == []
+
+
+def test_case_that_ends_engines_runs_on_the_broken_one_and_on_the_sound_one() -> None:
+    dealt = endings.dealt()
+    for fault in FAULTS:
+        case = fault.function.partition("::")[2]
+        if case in dealt:
+            assert endings.turn(case, fault.group) is not None, fault
+            assert not fault.live or endings.turn(case, fault.unbroken) is not None, fault
 
 
 # The recorded ones, all of them.
@@ -148,7 +177,7 @@ def test_exit_code_is_0_only_if_all_is_caught(
     _stub(monkeypatch, recorded=recorded, live=live)
     assert main(["faults"]) == code
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == ("90 caught" if code == 0 else "79 caught, 11 missed")
+    assert lines[-1] == ("99 caught" if code == 0 else "79 caught, 20 missed")
     assert ("  why" in lines[-3]) is (code == 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_command_has_the_environment_the_folder_and_stdout_for_itself(tmp_path: 
     code = "import os; print(os.environ['MARK'], os.getcwd())"
     done = _run(tmp_path, *PASSES, "--", sys.executable, "-c", code, env={**os.environ, "MARK": "kept"})
     assert done.stdout == f"kept {tmp_path}\n"
-    assert "covered: all 64 cases" in done.stderr, done.stderr
+    assert re.match(r"covered: all \d+ cases that this run needs", done.stderr), done.stderr
 
 
 def test_refused_command_is_not_started(tmp_path: Path) -> None:
@@ -67,7 +68,8 @@ def test_refused_command_is_not_started(tmp_path: Path) -> None:
 def test_without_a_command_it_only_decides(tmp_path: Path) -> None:
     done = _run(tmp_path, *PASSES)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert "covered: all 64 cases that this run needs, on executor-mp-tp2, executor-tight-tp2" in done.stdout
+    said = r"covered: all \d+ cases that this run needs, on executor-mp-tp2, executor-tight-tp2\n"
+    assert re.match(said, done.stdout), done.stdout
     assert _run(tmp_path, *REFUSED).returncode == 3
 
 
@@ -128,13 +130,10 @@ def test_signals_reach_the_command(tmp_path: Path, number: signal.Signals) -> No
 
 
 def test_command_ignores_no_signal_because_python_does(tmp_path: Path) -> None:
-    code = "import pathlib; print(pathlib.Path('/proc/self/status').read_text())"
-    done = _run(tmp_path, *PASSES, "--", sys.executable, "-I", "-c", code)
-    (ignored,) = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigIgn")]
-    # A Python that was started with nothing ignored ignores these two itself.
-    assert int(ignored, 16) == sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ)), ignored
-    shell = _run(tmp_path, *PASSES, "--", "grep", "SigIgn", "/proc/self/status")
-    assert int(shell.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0, shell.stdout
+    done = _run(tmp_path, *PASSES, "--", "grep", "SigIgn", "/proc/self/status")
+    ignored = int(done.stdout.split()[1], 16)
+    # Others may be ignored by whoever started these tests, in the background say.
+    assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored & (1 << (number - 1))] == []
 
 
 # What is missing, run for real on a toy client.
@@ -237,5 +236,5 @@ def test_touched_case_file_makes_what_was_run_stale() -> None:
 
 def test_world_of_these_tests_is_complete(tmp_path: Path) -> None:
     world = gated.World(tmp_path)
-    assert len(world.record.cases) == 64
+    assert len(world.record.cases) == sum(len(need.ids) for need in world.needs().needs) > 50
     assert json.loads(json.dumps(world.record.as_dict()))["verdict"] == "conforms"

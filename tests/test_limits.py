@@ -6,7 +6,8 @@ import flow
 import pytest
 
 from harness import check, limits, releases, settings
-from harness.settings import MP, MP_TP2, Group
+from harness.errors import UsageError
+from harness.settings import MP, MP_TP2, PP2, RAY, Group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,8 @@ PLAIN = Group(client="executor", setting=MP)
 def test_limit_is_of_pinned_builds_and_has_evidence(limit: Limit) -> None:
     for version in limit.releases:
         assert limit.device in releases.find(version).builds, (version, limit)
-    assert limit.need in {need for group in settings.plan([], []) for need in group.needs}, limit
+    on_request = settings.plan([], [], on_request=[PP2, RAY])
+    assert limit.need in {need for group in (*settings.plan([], []), *on_request) for need in group.needs}, limit
     assert len(limit.why.split()) > 5, limit
     assert ".py" in limit.evidence, limit
 
@@ -38,6 +40,10 @@ def test_a_build_has_one_limit_a_need() -> None:
         ("0.11.0", "cpu", ("deepseek-v2", "async-scheduling"), True),
         ("0.11.0", "cuda", ("deepseek-v2", "async-scheduling"), False),
         ("0.15.1", "cuda", ("kimi-k25",), False),
+        ("0.26.0", "cpu", ("deepseek-v2", "pipeline-parallel"), False),
+        ("0.27.1", "cpu", ("deepseek-v2", "pipeline-parallel"), True),
+        ("0.16.0", "cpu", ("deepseek-v2", "ray"), True),
+        ("0.16.0", "cuda", ("deepseek-v2", "ray"), False),
         ("0.15.1", "cpu", ("deepseek-v2",), False),
         ("0.16.0", "cpu", ("kimi-k25",), False),
         ("0.15.1.dev3", "cpu", ("kimi-k25",), False),
@@ -66,3 +72,26 @@ def test_engine_that_a_release_cannot_run_is_left_out_with_the_reason(
 def test_engine_that_a_release_can_run_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check._possible([KIMI, PLAIN], flow.FACTS, flow.options(tmp_path)) == [KIMI, PLAIN]
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "said"),
+    [
+        ({"pipeline_parallel_size": 2}, ["executor-mp-pp2", "llm-mp-pp2"], "what a pipeline stage gives"),
+        ({"executor_backend": "ray"}, ["executor-ray-tp2", "llm-ray-tp2"], "no Ray resource"),
+    ],
+)
+def test_request_that_a_build_cannot_serve_is_refused_with_the_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    names: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr("harness.identity.environment", lambda: {**flow.FACTS, "release": "0.32.0"})
+    with pytest.raises(UsageError, match="no engine is left"):
+        check.check(flow.options(tmp_path, **changes))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" is left out")[0] for line in lines] == names, lines
+    assert all(said in line for line in lines), lines

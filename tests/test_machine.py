@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness import machine
+from harness.errors import EnvironmentUnusableError
 
 GIB = 2**30
 
@@ -37,6 +40,15 @@ def test_engines_side_by_side(
     monkeypatch.setattr(machine, "_available_memory", lambda: gib * GIB)
     variables = {"VLLM_CPU_OMP_THREADS_BIND": "0|1" if bound else "nobind"}
     assert machine.jobs(groups, wanted, variables) == expected
+
+
+def test_gpus_are_those_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = SimpleNamespace(__version__="2.11.0", cuda=SimpleNamespace(device_count=lambda: 2))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert machine.gpus() == 2
+    torch.cuda.device_count = lambda: 0
+    with pytest.raises(EnvironmentUnusableError, match="CUDA_VISIBLE_DEVICES"):
+        machine.gpus()
 
 
 def test_available_memory_is_what_the_kernel_says() -> None:

@@ -47,6 +47,10 @@ ALONE = {"prompts": 1, "longest_prompt": 100, "max_num_batched_tokens": 128, "pr
         ({**ALONE, "executor_backend": "mp"}, ["executor-mp-tp1"]),
         ({**ALONE, "tensor_parallel_size": 2}, ["executor-mp-tp2"]),
         ({**ALONE, "tensor_parallel_size": 8}, ["executor-mp-tp8"]),
+        ({**ALONE, "pipeline_parallel_size": 2}, ["executor-mp-pp2"]),
+        ({**ALONE, "tensor_parallel_size": 8, "pipeline_parallel_size": 2}, ["executor-mp-tp8-pp2"]),
+        ({**ALONE, "tensor_parallel_size": 2, "executor_backend": "ray"}, ["executor-ray-tp2"]),
+        ({"tensor_parallel_size": 2, "pipeline_parallel_size": 2}, ["executor-mp-tp2-pp2", "executor-tight-tp2"]),
         ({**ALONE, "client": "mine:CLIENT"}, ["mine:CLIENT-uni-tp1"]),
         ({**ALONE, "longest_prompt": 129}, ["executor-uni-tp1", "executor-tight-tp1"]),
         ({**ALONE, "longest_prompt": 129, "chunked_prefill": False}, ["executor-uni-tp1"]),
@@ -95,8 +99,8 @@ def test_reason_says_what_of_the_run_asks_for_a_case(changes: dict[str, Any], co
         ({}, {**gated.CONFIG, "architectures": ["LlamaForCausalLM"]}, "no tiny model of LlamaForCausalLM"),
         ({}, {**gated.CONFIG, "architectures": []}, "names no architecture"),
         ({}, {**gated.CONFIG, "n_routed_experts": None}, "the model is dense"),
-        ({"pipeline_parallel_size": 2, "executor_backend": "mp"}, gated.CONFIG, "no case runs 2 pipeline stages"),
-        ({"executor_backend": "ray"}, gated.CONFIG, "no case runs Ray's executor"),
+        ({"pipeline_parallel_size": 2, "executor_backend": "mp"}, gated.CONFIG, "proved on one pipeline stage"),
+        ({"executor_backend": "ray"}, gated.CONFIG, "with processes in place of Ray's workers"),
         ({"tensor_parallel_size": 8}, gated.CONFIG, "the structure of replies under mp-tp8 is recorded nowhere"),
         ({"client": "mine:CLIENT"}, gated.CONFIG, "client mine:CLIENT does not show what these cases look at"),
         ({"client": "llm"}, gated.CONFIG, "client llm does not show what these cases look at: test_steps"),
@@ -191,7 +195,7 @@ def test_every_case_says_in_words_what_a_run_risks_without_it() -> None:
 
 
 def test_settings_of_any_size_have_a_name() -> None:
-    for known in (UNI, MP, MP_TP2, TIGHT, settings.CORE, settings.ASYNC):
+    for known in (UNI, MP, MP_TP2, TIGHT, settings.CORE, settings.ASYNC, settings.PP2, settings.RAY):
         assert settings.named(known.name) is known
     eight = settings.named("tight-tp8")
     assert (eight.tensor_parallel_size, eight.executor_backend, eight.tight) == (8, "mp", True)
@@ -201,7 +205,15 @@ def test_settings_of_any_size_have_a_name() -> None:
         assert settings.named(name) == expected
 
 
-@pytest.mark.parametrize("name", ["uni-tp2", "mp-tp0", "mp", "slow-tp2", "mp-tp2 "])
+@pytest.mark.parametrize(
+    ("size", "stages", "backend"), [([8], 1, "mp"), ([1], 3, "mp"), ([2], 12, "ray"), ([2], 2, "mp")]
+)
+def test_settings_on_request_have_the_name_that_makes_them(size: list[int], stages: int, backend: Any) -> None:
+    (setting,) = settings.requested(size, stages, backend)
+    assert settings.named(setting.name) == setting
+
+
+@pytest.mark.parametrize("name", ["uni-tp2", "mp-tp0", "mp", "slow-tp2", "mp-tp2 ", "mp-pp1", "tight-pp2", "tight"])
 def test_setting_that_there_is_not_is_refused_by_name(name: str) -> None:
     with pytest.raises(UsageError, match=f"no setting '{name}': uni-tp1, mp-tp1"):
         settings.named(name)

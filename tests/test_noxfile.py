@@ -132,6 +132,44 @@ def test_all_releases_are_left_to_the_harness(sessions: Registered) -> None:
     assert session.environments[0]["PYTHONPATH"] is None
 
 
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, tuple[str, ...]]]:
+    """The environments that were asked for: release, device, and what is in them beside vLLM."""
+    asked: list[tuple[str, str, tuple[str, ...]]] = []
+
+    def ensure(build: releases.Build, *, requirements: tuple[str, ...]) -> Any:
+        asked.append((build.release, build.device, requirements))
+        return SimpleNamespace(python=Path("/environments/python"))
+
+    monkeypatch.setattr(environments, "ensure", ensure)
+    return asked
+
+
+def test_ray_is_resolved_together_with_vllm_for_the_device(
+    sessions: Registered, made: list[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    newest = releases.with_build("cpu")[-1].version
+    for posargs, device in (((), "cpu"), (("--device", "cuda"), "cuda")):
+        session = Session("-k", "reply", *posargs)
+        sessions["ray"](session)
+        assert made.pop() == (newest, device, ("ray",))
+        (command,) = session.ran
+        assert command[3:6] == ("check", "--executor-backend", "ray")
+        assert command[-2 - len(posargs) :] == ("-k", "reply", *posargs)
+
+
+def test_pipelines_are_checked_where_their_replies_are_recorded(
+    sessions: Registered, made: list[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    session = Session()
+    sessions["pipeline_parallel"](session)
+    recorded = {path.name for path in (TESTS.parent / "snapshots" / "mp-pp2").iterdir()}
+    assert [version for version, *_more in made] == sorted(recorded)
+    assert len(recorded) > 1
+    assert all(command[3:6] == ("check", "--pipeline-parallel-size", "2") for command in session.ran), session.ran
+    assert len({command[-1] for command in session.ran}) == len(recorded), "each has its own evidence"
+
+
 @pytest.mark.parametrize("form", [("--client", "speculators-0.3.0"), ("--client=speculators-0.3.0",)])
 def test_client_that_needs_more_than_vllm_gets_it(
     sessions: Registered, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from harness import recognition
+from harness.arrays import TOLERANCES
 
 GENERATOR = np.random.default_rng(0)
 ROWS = {
@@ -16,7 +17,7 @@ OWN = ROWS["0.1"]
 
 
 def _rows(states: Any) -> str:
-    return recognition.rows(states, ROWS, "", 0, 1)
+    return recognition.rows(states, ROWS, "", 0, 1, TOLERANCES["float32"])
 
 
 @pytest.mark.parametrize(

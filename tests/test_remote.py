@@ -17,7 +17,7 @@ import toys as toy_clients
 from harness import processes
 from harness.clients.contract import EngineSpec
 from harness.errors import ClientError, InvalidLayerError, ReplyTimeoutError, WorkerDiedError
-from harness.remote import RemoteEngine
+from harness.remote import RemoteEngine, patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -283,3 +283,8 @@ def test_killed_parent_takes_the_host_its_children_and_its_segments_down(tmp_pat
     parent.communicate()
     processes.wait_ended(facts["pids"], 15.0)
     _gone(facts)
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(60.0, 75.0), (30.0, 45.0), (10.0, 15.0), (2.0, 3.0)])
+def test_a_call_gets_half_as_much_again_beyond_its_limit_and_15_s_at_most(limit: float, seconds: float) -> None:
+    assert patience(limit) == seconds

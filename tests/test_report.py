@@ -287,6 +287,26 @@ def test_limited_runs_say_to_what(tmp_path: Path) -> None:
     assert row.note == "limited to the engines llm-uni-tp1; limited to the cases that match 'reply'"
 
 
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "0.26.0 cpu"),
+        ({"dtype": "bfloat16"}, "0.26.0 cpu bfloat16"),
+        ({"device": "cuda", "dtype": "bfloat16"}, "0.26.0 cuda"),
+        ({"device": "cuda", "dtype": "bfloat16", "model_runner": "v1"}, "0.26.0 cuda v1"),
+    ],
+)
+def test_runs_are_named_by_what_was_chosen_for_them(tmp_path: Path, changes: dict[str, str], name: str) -> None:
+    (row,) = gather.gather([records.write(tmp_path, "0.26.0", SOUND, **changes)]).rows
+    assert (row.name, row.verdict, row.note) == (name, "conforms", "")
+
+
+def test_evidence_is_compared_with_the_snapshots_that_it_names(tmp_path: Path) -> None:
+    path = records.write(tmp_path, "0.26.0", SOUND, device="cuda", snapshots="0.26.0-cuda")
+    (row,) = gather.gather([path]).rows
+    assert "of another state of the suite" in row.note
+
+
 def test_evidence_of_another_suite_says_so_and_is_what_it_was(tmp_path: Path) -> None:
     (row,) = gather.gather([records.write(tmp_path, "0.16.0", SOUND, suite="0" * 64)]).rows
     assert (row.verdict, row.note) == ("conforms", "of another state of the suite than this one")

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from harness import settings
 from harness.run import Run
-from harness.settings import ASYNC, CORE, MP, MP_TP2, TIGHT, UNI, UNREPAIRED, Group
+from harness.settings import ASYNC, CORE, MP, MP_TP2, PP2, RAY, TIGHT, UNI, UNREPAIRED, Group
+
+if TYPE_CHECKING:
+    from harness.clients.contract import ExecutorBackend
+    from harness.settings import Setting
 
 CLIENT = "mine:CLIENT"
 
@@ -89,6 +94,52 @@ def test_a_size_of_its_own_is_multiprocess_for_each_client() -> None:
     assert {group.setting.tensor_parallel_size for group in groups} == {4}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "stages", "backend", "names"),
+    [
+        ([], 2, "mp", ["mp-pp2"]),
+        ([], 1, "ray", ["ray-tp2"]),
+        ([1], 1, "ray", ["ray-tp1"]),
+        ([1, 2, 2], 2, "mp", ["mp-tp2-pp2", "mp-pp2"]),
+        ([4], 2, "ray", ["ray-tp4-pp2"]),
+    ],
+)
+def test_what_is_opened_on_request_is_named_after_what_was_asked(
+    sizes: list[int], stages: int, backend: ExecutorBackend, names: list[str]
+) -> None:
+    found = settings.requested(sizes, stages, backend)
+    assert [setting.name for setting in found] == names
+    for setting in found:
+        assert (setting.executor_backend, setting.pipeline_parallel_size) == (backend, stages), setting
+        assert setting.ranks == setting.tensor_parallel_size * stages == _spec_ranks(setting), setting
+
+
+def _spec_ranks(setting: Setting) -> int:
+    return setting.spec(model="", layers=(0,)).ranks
+
+
+def test_request_opens_nothing_else_and_nothing_of_it_is_opened_unasked() -> None:
+    assert settings.requested([], 2, "mp") == [PP2]
+    assert settings.requested([], 1, "ray") == [RAY]
+    assert _names(settings.plan([], [], on_request=[PP2])) == ["executor-mp-pp2", "llm-mp-pp2"]
+    (mine,) = settings.plan([CLIENT], [], "kimi-k25", [RAY])
+    assert (mine.name, mine.needs) == ("mine:CLIENT-ray-tp2-kimi-k25", ("kimi-k25", "ray"))
+    assert {group.setting for group in settings.plan([], [])}.isdisjoint({PP2, RAY})
+
+
+def test_what_is_opened_on_request_has_snapshots_of_its_own() -> None:
+    for group in settings.plan([], [], on_request=[PP2, RAY]):
+        assert settings.recorded(group) == group
+        assert settings.on_request(group), group
+    (mine,) = settings.plan([CLIENT], [], on_request=[PP2])
+    ours = settings.recorded(mine)
+    assert ours is not None
+    assert ours.setting == PP2
+    assert not any(settings.on_request(group) for group in settings.plan([], []))
+    (other,) = settings.plan([CLIENT], [], on_request=settings.requested([], 4, "mp"))
+    assert settings.recorded(other) is None, other
+
+
 def _run(**changes: object) -> Run:
     facts = {
         "release": "0.16.0",
@@ -126,6 +177,18 @@ def test_spec_of_a_group_is_its_setting() -> None:
             group.setting.executor_backend,
             group.setting.engine_core_process,
         )
+
+
+def test_engines_share_a_gpu_and_have_a_repairs_arguments_beside_it() -> None:
+    run = _run(device="cuda", dtype="bfloat16", repair={"extra_arguments": {"seed": 1}})
+    for group in run.groups:
+        spec = run.spec(group)
+        assert spec.dtype == "bfloat16"
+        assert 0 < spec.extra_arguments["gpu_memory_utilization"] * len(run.groups) < 0.5, group
+        assert spec.extra_arguments["kv_cache_memory_bytes"] == 2**28, group
+        assert spec.extra_arguments.get("seed") == (None if group == UNREPAIRED else 1), group
+    assert run.repair == {"extra_arguments": {"seed": 1}}
+    assert all(not _run().spec(group).extra_arguments for group in run.groups)
 
 
 def test_repair_is_everywhere_but_where_the_fault_must_show() -> None:

@@ -9,6 +9,7 @@ import pytest
 from syrupy.data import Snapshot, SnapshotCollection
 
 from harness import snapshots
+from harness.settings import PP2, Group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,3 +221,28 @@ def test_a_run_held_to_what_another_release_did(recorded: Path, tmp_path: Path) 
     assert broken["id"] == "test_reply.py::test_other[executor-mp-tp2]"
     assert "one list less" in broken["finding"]["got"], broken
     assert "in 0.11.0/test_reply.json" in broken["finding"]["expected"], broken
+
+
+def test_what_is_opened_on_request_is_recorded_apart_and_missed_by_nobody(recorded: Path, tmp_path: Path) -> None:
+    """Beside the release's own folder, so that a run without it has no unused snapshot."""
+    suite = _copy(recorded, tmp_path)
+    staged = [Group(client="executor", setting=PP2)]
+    code, record = flow.run(suite, staged, pipeline_parallel_size=2)
+    assert code == 1, "without a snapshot"
+    assert "--update-snapshots" in flow.case(record, "test_reply")["finding"]["advice"]
+    assert flow.run(suite, staged, pipeline_parallel_size=2, update_snapshots=True)[0] == 0
+    apart = json.loads(
+        (suite / "snapshots" / "mp-pp2" / flow.RELEASE / "test_reply.json").read_text(encoding="utf-8")
+    )
+    assert list(apart) == ["test_other[executor-mp-pp2]", "test_reply[executor-mp-pp2]"]
+    assert flow.run(suite, staged, pipeline_parallel_size=2)[0] == 0
+    assert flow.run(suite, flow.OURS)[0] == 0
+    assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
+def test_structure_in_another_dtype_is_as_it_is_recorded_and_a_cast_is_not() -> None:
+    recorded = {"states": "tensor float32 [5, 64]", "lost": ["float32", [5, 64], 1], "ids": "tensor int64 [5]"}
+    seen = {"states": "tensor bfloat16 [5, 64]", "lost": ["bfloat16", [5, 64], 1], "ids": "tensor int64 [5]"}
+    assert snapshots.as_recorded(seen, "bfloat16", "float32") == recorded
+    assert snapshots.as_recorded(recorded, "float32", "float32") == recorded
+    assert snapshots.as_recorded(recorded, "bfloat16", "float32") == seen

@@ -19,7 +19,11 @@ def test_suite_is_the_projects() -> None:
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of its own, with one case, and with snapshots of two releases."""
-    for name in ("harness/report", "cases", "snapshots/0.15.1", "snapshots/0.16.0"):
+    for name in (
+        "harness/report",
+        "cases",
+        *(f"snapshots/{kept}" for kept in ("0.15.1", "0.16.0", "mp-pp2/0.15.1", "mp-pp2/0.16.0")),
+    ):
         (tmp_path / name).mkdir(parents=True)
     for name in (
         *("harness/worker.py", "harness/releases.toml", "harness/report/page.py", "harness/report/page.css"),
@@ -42,6 +46,8 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("snapshots/0.16.0/test_x.json", True),
         ("snapshots/0.16.0/test_new.json", True),
         ("snapshots/0.15.1/test_x.json", False),
+        ("snapshots/mp-pp2/0.16.0/test_x.json", True),
+        ("snapshots/mp-pp2/0.15.1/test_x.json", False),
         ("harness/report/page.css", False),
         ("README.md", False),
     ],

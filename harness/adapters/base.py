@@ -7,6 +7,7 @@ The order of the steps is that of `EngineCore.__init__` and `_initialize_kv_cach
 from __future__ import annotations
 
 import abc
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness import capabilities as facts
@@ -188,6 +189,9 @@ class Adapter(abc.ABC):
         if unique_reply_rank is not None:
             if self.spec.executor_backend == "uni":
                 raise NotApplicableError("UniProcExecutor.collective_rpc has no unique_reply_rank in any release")
+            if "unique_reply_rank" not in inspect.signature(self.executor.collective_rpc).parameters:
+                # Ray's, before it was made of the multiprocess one (v1/executor/ray_executor.py, 0.16.0).
+                raise NotApplicableError(f"{type(self.executor).__name__}.collective_rpc has no unique_reply_rank")
             extra["unique_reply_rank"] = unique_reply_rank
         seconds = self.spec.timeout if limit is None else limit
         return self.executor.collective_rpc(method, timeout=seconds, args=arguments, **extra)

@@ -62,6 +62,11 @@ class EngineSpec:
     repairs: tuple[str, ...] = ()
     timeout: float = 60.0
 
+    @property
+    def ranks(self) -> int:
+        """How many workers there are: as many as the tensor-parallel size in each pipeline stage, stage by stage."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
+from harness.options import DEFAULT_DTYPES, DTYPES, Options, model_runner
 from harness.settings import MODEL_KINDS
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
+        "--dtype", choices=DTYPES, help="what the model computes in; float32 on cpu, bfloat16 on cuda, if not given"
+    )
+    parser.add_argument(
         "--tensor-parallel-size",
         action="append",
         type=int,
@@ -38,6 +42,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="only these engines, mp-tp2 or tight-tp8 say; repeat for several",
+    )
+    parser.add_argument(
+        "--pipeline-parallel-size",
+        type=int,
+        default=1,
+        metavar="N",
+        help="only engines with this many pipeline stages, which the suite opens on request alone",
+    )
+    parser.add_argument(
+        "--executor-backend",
+        choices=("ray",),
+        help="only engines whose workers are Ray's, which the suite opens on request alone",
     )
     parser.add_argument(
         "--model-kind",
@@ -71,12 +87,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from harness import check, releases
-    from harness.options import Options
 
     if any(size < 1 for size in options.tensor_parallel_size):
         raise UsageError("--tensor-parallel-size must be 1 or more")
     if options.setting and options.tensor_parallel_size:
         raise UsageError("--setting names the size as well: leave out --tensor-parallel-size")
+    if options.pipeline_parallel_size < 1:
+        raise UsageError("--pipeline-parallel-size must be 1 or more")
     if options.snapshots_of is not None:
         releases.find(options.snapshots_of)
         if options.update_snapshots:
@@ -94,5 +111,9 @@ def run(options: argparse.Namespace) -> int:
             as_json=options.json,
             snapshots_of=options.snapshots_of,
             settings=tuple(options.setting),
+            dtype=options.dtype or DEFAULT_DTYPES[options.device],
+            model_runner=model_runner(),
+            pipeline_parallel_size=options.pipeline_parallel_size,
+            executor_backend=options.executor_backend,
         )
     )

@@ -6,7 +6,7 @@ import re
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from harness import settings
 from harness.evidence import BROKEN
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FILE = Path(__file__).with_name("catalogue.toml")
 SETTINGS = {setting.name: setting for setting in vars(settings).values() if isinstance(setting, Setting)}
 
-Kind: TypeAlias = Literal["states", "engines", "live"]
-KINDS: tuple[Kind, ...] = ("states", "engines", "live")
+Kind: TypeAlias = Literal["states", "values", "refusals", "engines", "live"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome: TypeAlias = Literal["caught", "missed", "wrong cause", "not run", "sound", "unsound"]
 GOOD: tuple[Outcome, ...] = ("caught", "sound")
 
@@ -32,7 +32,9 @@ class Fault:
 
     ``kind`` is the module of this package that holds the broken client under ``name``. ``case`` must fail:
     ``test_x.py::test_y``, or with ``[parameter]`` one of it. ``cause`` is a regular expression that the finding's
-    cause, or what it got, must hold. ``needs`` is a capability without which there is nothing to break.
+    cause, or what it got, must hold. ``needs`` is a capability without which there is nothing to break. Faults that
+    keep out of each other's cases can be of one ``client``, and so of one engine. ``sound`` is the client of ours
+    that is broken.
     """
 
     kind: Kind
@@ -42,6 +44,8 @@ class Fault:
     cause: str
     setting: str = "mp-tp2"
     needs: str = ""
+    client: str = ""
+    sound: str = "executor"
 
     @property
     def live(self) -> bool:
@@ -49,7 +53,12 @@ class Fault:
 
     @property
     def group(self) -> Group:
-        return Group(client=f"harness.faults.{self.kind}:{self.name}", setting=SETTINGS[self.setting])
+        return Group(client=f"harness.faults.{self.kind}:{self.client or self.name}", setting=SETTINGS[self.setting])
+
+    @property
+    def unbroken(self) -> Group:
+        """The same engine, of the sound client."""
+        return Group(client=self.sound, setting=SETTINGS[self.setting])
 
     @property
     def function(self) -> str:
@@ -121,5 +130,18 @@ def judge_sound(group: Group, cases: Iterable[CaseResult]) -> Verdict:
 
 
 def only(faults: Sequence[Fault]) -> dict[str, list[str]]:
-    """The case that each fault's engine runs, for `Run.only`."""
-    return {fault.group.name: [fault.function] for fault in faults}
+    """The cases that each fault's engine runs, for `Run.only`."""
+    return _cases((fault.group, fault) for fault in faults)
+
+
+def only_sound(faults: Sequence[Fault]) -> dict[str, list[str]]:
+    """The cases that the sound engines run: those that must fail on the broken ones."""
+    return _cases((fault.unbroken, fault) for fault in faults)
+
+
+def _cases(judged: Iterable[tuple[Group, Fault]]) -> dict[str, list[str]]:
+    cases: dict[str, list[str]] = {}
+    for group, fault in judged:
+        of_group = cases.setdefault(group.name, [])
+        of_group += [fault.function] * (fault.function not in of_group)
+    return cases

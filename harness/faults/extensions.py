@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
 from multiprocessing import resource_tracker, shared_memory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness import decoder, worker
+import torch
+
+from harness import decoder, worker, worker_log
 from harness.worker import CaptureExtension, Recorder
 
 if TYPE_CHECKING:
@@ -104,6 +107,18 @@ class Hangs(CaptureExtension):
         time.sleep(60.0)
 
 
+class Silent(CaptureExtension):
+    """Its logger has no handler, and it replies with None where something was raised."""
+
+    def harness_start(self, layers: list[int]) -> None:
+        worker_log.logger = lambda rank: logging.getLogger(f"plain.{rank}")  # This process is the fault's own.
+        super().harness_start(layers)
+
+    def harness_call(self, number: int, method: str, arguments: list[Any]) -> dict[str, Any]:
+        reply = super().harness_call(number, method, arguments)
+        return {"number": number, "reply": reply.get("reply")}
+
+
 class LeavesAProcess(CaptureExtension):
     def harness_start(self, layers: list[int]) -> None:
         super().harness_start(layers)
@@ -116,3 +131,81 @@ class LeavesASegment(CaptureExtension):
         self.harness_segment = shared_memory.SharedMemory(create=True, size=4096)
         # As one that C++ made: nobody else unlinks it.
         resource_tracker.unregister(f"/{self.harness_segment.name}", "shared_memory")
+
+
+class _Pieces(Recorder):
+    """Keeps the rows of each forward apart, with the position where they begin."""
+
+    def __init__(self, runner: Any, layers: Iterable[int], *, keep: bool) -> None:
+        super().__init__(runner, layers, keep=keep)
+        self.pieces: dict[str, list[tuple[int, dict[int, torch.Tensor]]]] = {}
+
+    def _keep(self, request_id: str, start: int, row: int, count: int) -> None:
+        super()._keep(request_id, start, row, count)
+        recording = self.recordings.get(request_id)
+        if recording is None:
+            return
+        rows = {layer: states[start : recording.end].clone() for layer, states in recording.rows.items()}
+        self.pieces.setdefault(request_id, []).append((start, rows))
+
+
+class _OfPieces(_Broken):
+    """Makes the rows of a prompt from those of its forwards, and does not know what it lacks."""
+
+    harness_kind = _Pieces
+
+    @staticmethod
+    def harness_join(pieces: list[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        raise NotImplementedError
+
+    def harness_take(self) -> Any:
+        recorder: Any = self.harness_recorder
+        for request_id, recording in recorder.recordings.items():
+            pieces = recorder.pieces.pop(request_id)
+            for layer in recording.rows:
+                recording.rows[layer] = self.harness_join([(start, rows[layer]) for start, rows in pieces])
+            recording.seen = torch.ones_like(recording.seen)
+        return super().harness_take()
+
+
+class FirstChunk(_OfPieces):
+    @staticmethod
+    def harness_join(pieces: list[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        return pieces[0][1]
+
+
+class LastChunk(_OfPieces):
+    @staticmethod
+    def harness_join(pieces: list[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        return pieces[-1][1]
+
+
+class InOrderOfForwards(_OfPieces):
+    @staticmethod
+    def harness_join(pieces: list[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        return torch.cat([rows for _start, rows in pieces])
+
+
+class UntilPreempted(_OfPieces):
+    """Takes a request that begins again for one that it has."""
+
+    @staticmethod
+    def harness_join(pieces: list[tuple[int, torch.Tensor]]) -> torch.Tensor:
+        kept: list[torch.Tensor] = []
+        for start, rows in pieces:
+            if start < sum(map(len, kept)):
+                break
+            kept.append(rows)
+        return torch.cat(kept)
+
+
+def _as_scheduled(runner: Any, scheduled: dict[str, int]) -> list[str]:  # noqa: ARG001 - the signature of another.
+    return list(scheduled)
+
+
+class InOrderOfTheSchedule(CaptureExtension):
+    """Takes the runner's batch to be in the scheduler's order."""
+
+    def harness_start(self, layers: list[int]) -> None:
+        worker.batch_order = _as_scheduled  # This process is the fault's own.
+        super().harness_start(layers)

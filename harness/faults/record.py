@@ -1,4 +1,5 @@
-"""Making the recording: one boot of our executor client on the vLLM installed here, and the Hugging Face forward.
+"""Making the recordings: a boot of our executor client on the vLLM installed here, and the Hugging Face forward, for
+each dtype.
 
 ``python -m harness.faults.record`` in a release's environment.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from safetensors.numpy import load_file
@@ -14,7 +16,7 @@ from safetensors.numpy import load_file
 from harness import check, conducting, identity
 from harness.clients.contract import model_config
 from harness.errors import HarnessError
-from harness.options import Options
+from harness.options import Dtype, Options
 from harness.settings import MP_TP2, Group
 from harness.shared_engine import SharedEngine
 from harness.work import work_folder
@@ -36,8 +38,8 @@ OPTIONS = Options(
 REFERENCE_SECONDS = 180.0
 
 
-def record(path: Path) -> None:
-    """Write a recording of the vLLM installed here.
+def record(path: Path, dtype: Dtype) -> None:
+    """Write a recording of the vLLM installed here, computing in a dtype.
 
     Raises:
         HarnessError: the Hugging Face forward failed.
@@ -45,7 +47,7 @@ def record(path: Path) -> None:
     """
     facts = identity.environment()
     with tempfile.TemporaryDirectory() as logs, work_folder(Path(logs) / "logs") as work:
-        run = check.prepare(work, facts, OPTIONS, [GROUP])
+        run = check.prepare(work, facts, replace(OPTIONS, dtype=dtype), [GROUP])
         prompts: list[list[int]] = json.loads((work / "prompts.json").read_text(encoding="utf-8"))["batch"]
         process = conducting.start_reference(run)
         engine = SharedEngine(GROUP, run)
@@ -75,5 +77,6 @@ def record(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(recording.FILE)
-    print(recording.FILE)
+    record(recording.FILE, "float32")
+    record(recording.ROUNDED, "bfloat16")
+    print(recording.FILE, recording.ROUNDED)

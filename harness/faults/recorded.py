@@ -155,7 +155,7 @@ class RecordedEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
         self.numbers = itertools.count()
-        self.workers = Workers(self.worker, spec.tensor_parallel_size, spec.timeout)
+        self.workers = Workers(self.worker, spec.ranks, spec.timeout)
 
     def check(self, prompts: Sequence[Sequence[int]]) -> None:
         check_prompts(self.spec, prompts)
@@ -200,8 +200,9 @@ class RecordedClient:
     name: str = "recorded"
 
     def refuses(self, spec: EngineSpec) -> str | None:
-        if spec.executor_backend != "mp" or spec.engine_core_process or spec.tensor_parallel_size != RANKS:
-            return "was recorded with the multiprocess executor and two ranks"
+        tensor_parallel = spec.tensor_parallel_size == spec.ranks == RANKS
+        if spec.executor_backend != "mp" or spec.engine_core_process or not tensor_parallel:
+            return "was recorded with the multiprocess executor and two tensor-parallel ranks"
         return None
 
     def open(self, spec: EngineSpec) -> RecordedEngine:

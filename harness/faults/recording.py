@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from harness.clients.contract import Sample
 
 FILE = Path(__file__).with_name("recording.safetensors")
+# In bfloat16: whether what is recognised in float32 is recognised there too.
+ROUNDED = Path(__file__).with_name("recording-bfloat16.safetensors")
 # The parts beside the states (`recognition.PARTS`) are kept for this prompt alone: they are most of a reference.
 WITH_PARTS = 0
 
@@ -49,7 +51,7 @@ def write(path: Path, notes: Mapping[str, Any], samples: Sequence[Sample], refer
     kept = {
         name: states
         for name, states in reference.items()
-        if name.count(".") == 1 or name.startswith(f"{WITH_PARTS}.")
+        if name.count(".") == 1 or name.endswith(".routing") or name.startswith(f"{WITH_PARTS}.")
     }
     ours = {
         f"ours.{number}.{layer}": array(states)
@@ -63,7 +65,8 @@ def write(path: Path, notes: Mapping[str, Any], samples: Sequence[Sample], refer
     )
 
 
-def read(path: Path = FILE) -> Recording:
+def read(path: Path | None = None) -> Recording:
+    path = path or FILE
     with safe_open(path, framework="numpy") as file:
         notes = {name: json.loads(text) for name, text in file.metadata().items()}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the file is no mapping.

@@ -69,7 +69,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
 
 
 def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict]:
-    """The verdicts on live faults, and on our sound executor client under the settings that they use.
+    """The verdicts on live faults, and on the sound clients that they break, under the same settings.
 
     Raises:
         EnvironmentUnusableError: there is no usable vLLM here.
@@ -78,19 +78,15 @@ def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict
     chosen = [fault for fault in faults if not fault.needs or facts["capabilities"][fault.needs]]
     if not chosen:
         return []
-    cases: dict[str, list[str]] = {}
-    for fault in chosen:
-        functions = cases.setdefault(fault.setting, [])
-        functions += [fault.function] * (fault.function not in functions)
-    sound = [Group(client="executor", setting=catalogue.SETTINGS[setting]) for setting in cases]
-    groups = [*sound, *(fault.group for fault in chosen)]
+    sound = list(dict.fromkeys(fault.unbroken for fault in chosen))
+    groups = list(dict.fromkeys([*sound, *(fault.group for fault in chosen)]))
     options = _options(sorted({group.client for group in groups}), quiet, None)
 
     def prepared(work: Path) -> Run:
         plain = check.prepare(work, facts, options, groups)
         run = replace(
             plain,
-            only={**catalogue.only(chosen), **{group.name: cases[group.setting.name] for group in sound}},
+            only={**catalogue.only_sound(chosen), **catalogue.only(chosen)},
             repair={**plain.repair, "timeout": LIVE_TIMEOUT},
         )
         run.write(work / "run.json")

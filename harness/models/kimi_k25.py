@@ -126,13 +126,14 @@ def _vision_weights(seed: int) -> dict[str, torch.Tensor]:
     return made
 
 
-def write(folder: Path, *, seed: int = 0) -> Path:
-    """Write the checkpoint into a folder: weights (1.1M parameters, float32), configs, tokenizer, media processor."""
+def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
+    """Write the checkpoint into a folder: weights (2.1M parameters), configs, tokenizer, media processor."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
+    config = {**CONFIG, "torch_dtype": dtype, "text_config": {**TEXT_CONFIG, "torch_dtype": dtype}}
     for name, content in (
-        ("config.json", CONFIG),
+        ("config.json", config),
         ("preprocessor_config.json", _PREPROCESSOR_CONFIG),
     ):
         (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
@@ -145,5 +146,6 @@ def write(folder: Path, *, seed: int = 0) -> Path:
     )
     (folder / "media_processor.py").write_text(_PROCESSOR, encoding="utf-8")
     text = {f"language_model.{name}": made for name, made in deepseek_v2.weights(TEXT_CONFIG, seed).items()}
-    save_file({**text, **_vision_weights(seed)}, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    made = deepseek_v2.cast({**text, **_vision_weights(seed)}, dtype)
+    save_file(made, str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder

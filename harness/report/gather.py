@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 from harness import evidence, sources
 from harness.errors import UsageError
 from harness.evidence import BROKEN
+from harness.options import DEFAULT_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +58,11 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One run, or one that should be there. ``note`` says what is to be known about it before its numbers."""
+    """One run, or one that should be there. ``note`` says what is to be known about it before its numbers.
+
+    ``device`` has behind it the dtype, if it is not what the device gets by default, and the model runner, if one was
+    chosen: such runs are compared with their like.
+    """
 
     release: str
     device: str
@@ -161,7 +166,9 @@ def _row(path: Path) -> Row:
         facts, settings = record.environment, record.settings
         release, device = str(facts["release"] or facts["version"]), str(settings["device"])
         cells = _cells(record)
-        whole, keyword = settings["whole"], settings["keyword"]
+        whole, keyword, held_to = settings["whole"], settings["keyword"], settings["snapshots"]
+        dtype = "" if settings["dtype"] == DEFAULT_DTYPES.get(settings["device"]) else settings["dtype"]
+        device = " ".join(filter(None, [device, dtype, settings["model_runner"]]))
     except UsageError as error:
         return Row(release="", device="", verdict="invalid", note=str(error), path=path)
     except (KeyError, TypeError) as error:
@@ -171,7 +178,7 @@ def _row(path: Path) -> Row:
     notes = [] if whole else [f"limited to the engines {', '.join(settings['groups'])}"]
     if verdict == "incomplete":
         notes.append("the run was cut short" if record.interrupted else "no case passed")
-    if record.suite != sources.digest(sources.suite(), release):
+    if record.suite != sources.digest(sources.suite(), held_to):
         notes.append("of another state of the suite than this one")
     if keyword:
         notes.append(f"limited to the cases that match {keyword!r}")
