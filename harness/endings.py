@@ -23,6 +23,9 @@ _DEALT: Mapping[Group, tuple[str, ...]] = {
     Group(client="llm", setting=ASYNC): ("test_hanging_worker_is_an_error",),
     Group(client="executor", setting=MP): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
     Group(client="llm", setting=CORE): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
+    # As the executor's, whose snapshots it is held to.
+    Group(client="extract", setting=MP_TP2): ("test_hanging_worker_is_an_error", "test_worker_killed_in_a_call"),
+    Group(client="extract", setting=MP): ("test_call_after_a_raise", "test_worker_killed_between_calls"),
 }
 
 

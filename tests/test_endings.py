@@ -28,7 +28,7 @@ def test_what_is_dealt_is_a_case_that_ends_engines() -> None:
     assert set(endings.dealt()) <= _marked()
 
 
-@pytest.mark.parametrize("client", [None, "mine:CLIENT"])
+@pytest.mark.parametrize("client", [None, "extract", "mine:CLIENT"])
 @pytest.mark.parametrize("case", sorted(endings.dealt()))
 def test_each_is_tried_with_one_worker_and_with_several(case: str, client: str | None) -> None:
     groups = settings.plan([client] if client else [], [])
@@ -80,3 +80,12 @@ def test_an_engine_without_an_entry_ends_like_one_of_its_kind(group: Group, like
 
 def test_the_callers_own_process_is_not_killed() -> None:
     assert _turns(Group(client="llm", setting=UNI)) == ["test_closing_leaves_nothing"]
+
+
+@pytest.mark.parametrize("setting", [MP, MP_TP2, UNI], ids=lambda setting: setting.name)
+def test_what_the_extractor_gets_was_recorded_for_it(setting: Setting) -> None:
+    """A case that matches a snapshot runs where one of that setting was written."""
+    group = Group(client="extract", setting=setting)
+    recorded = settings.recorded(group)
+    assert recorded is not None
+    assert _turns(group) == _turns(recorded)

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from harness.extraction import writers
 from harness.extraction.run import EMPTY, NOT_FINITE, why_not_written
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def begun() -> Iterator[list[Delivering]]:
     yield made
     for one in made:
         one.run.close()
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("harness-writer")]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("harness-writer")]
+    for thread in threads:
+        thread.join(SOON)
+    left = [thread.name for thread in threads if thread.is_alive()]
     assert left == [], "closing a run ends its threads"
 
 
@@ -303,6 +307,22 @@ def test_closing_ends_a_forward_that_waits_and_leaves_no_partial_file(begin: Cal
     closing.join(SOON)
     assert not closing.is_alive()
     assert [name for name in made.files() if name.endswith(".partial")] == []
+
+
+def test_closing_does_not_wait_for_good_for_writes_that_hang(
+    begin: Callable[..., Delivering], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "JOIN_SECONDS", 0.1)
+    made = begin(threads=8)
+    gate = threading.Event()
+    for index in range(8):
+        made.run.announce(index, text(10, index))
+        made.forward(index, 0, 10, ready=lambda: held(gate))
+    closing = threading.Thread(target=made.run.close)
+    closing.start()
+    closing.join(SOON / 2)
+    assert not closing.is_alive(), "eight threads hang, and are left behind together"
+    gate.set()
 
 
 def test_samples_of_nobody_are_left_alone(begin: Callable[..., Delivering]) -> None:

@@ -265,7 +265,7 @@ def check_prompts(spec: EngineSpec, prompts: Sequence[Sequence[int]]) -> None:
                 f"prompt {number} has {len(prompt)} tokens and the engine takes {longest}: "
                 f"max_model_len {spec.max_model_len} less the one token that is generated."
             )
-        for token in prompt:
+        for token in (min(prompt), max(prompt)):
             if not 0 <= token < vocabulary:
                 raise InvalidPromptError(
                     f"prompt {number} holds token id {token}; the vocabulary is 0 to {vocabulary - 1}."

@@ -58,7 +58,7 @@ class ExtractExtension(CaptureExtension):
         self.harness_run: Run | None = None
         self.harness_memory: Memory | None = None
         model = type(loaded_model(worker.model_runner)).__name__
-        worker_log.logger(worker.rank).info("taps on layers %s of %s", list(layers), model)
+        worker_log.logger(worker.rank).info("hooks on layers %s of %s", list(layers), model)
 
     def harness_extract_start(self, number: int, folder: str, layout: str, tuning: Tuning) -> str:
         """Open a run; the one before is closed.

@@ -58,6 +58,7 @@ class Run:
             raise ValueError(f"a row of {unit} bytes does not fit a piece of {room}: give the ring more memory")
         self._piece_rows = room // unit
         self.stopped = False
+        self._announced: dict[int, Text] = {}  # Of the forward's thread alone.
         self._samples: dict[int, Sample] = {}
         self._lock = threading.Lock()
         self._delivered: list[dict[str, Any]] = []
@@ -69,14 +70,21 @@ class Run:
 
     def announce(self, index: int, text: Text) -> None:
         """This sample will come, with these ids."""
-        head = self._layout.head(self.form, text)
-        final = self._folder / self._layout.file(index)
+        self._announced[index] = text
+
+    def _find(self, index: int) -> Sample | None:
+        """A sample that was announced and is not over. Made when it begins: its forward is on the device by then."""
+        text = self._announced.pop(index, None)
+        if text is None:
+            return self._samples.get(index)
+        sample = Sample(index, text, self._folder, self._layout, self.form)
         with self._lock:
-            self._samples[index] = Sample(index, text, head, self.form.row_bytes, final)
+            self._samples[index] = sample
+        return sample
 
     def begins(self, index: int, token_ids: bytes) -> None:
         """A request of this sample has begun, and the model sees these ids."""
-        sample = self._samples.get(index)
+        sample = self._find(index)
         if sample is not None and sample.text.token_ids != token_ids:
             self._fail(
                 sample,
@@ -86,7 +94,7 @@ class Run:
 
     def submit(self, index: int, start: int, count: int, copy: Copy) -> None:
         """Rows ``start`` to ``start + count`` of a sample are there to be copied; waits for room to copy them to."""
-        sample = self._samples.get(index)
+        sample = self._find(index)
         done = 0
         while sample is not None and done < count:
             rows = min(count - done, self._piece_rows)
@@ -113,13 +121,13 @@ class Run:
 
     def refuse(self, index: int, kind: str, text: str) -> None:
         """A sample is wrong before anything of it was copied."""
-        sample = self._samples.get(index)
+        sample = self._find(index)
         if sample is not None:
             self._fail(sample, kind, text)
 
     def ends(self, index: int) -> None:
         """A sample's request is done: what has not come will not."""
-        sample = self._samples.get(index)
+        sample = self._find(index)
         if sample is not None and sample.end():
             self.over(sample)
 

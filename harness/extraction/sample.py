@@ -5,28 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .layouts import Text
+    from .layouts import Form, Layout, Text
 
 
 class Sample:
     """The file of one sample, filled by several threads.
 
     Rows may come in any order, and again: a preempted request is computed anew. So rows are counted, not bytes.
+    What takes time is made by whoever writes first, as the forward waits for whoever announces.
     """
 
-    def __init__(self, index: int, text: Text, head: bytes, row_bytes: int, final: Path) -> None:
+    def __init__(self, index: int, text: Text, folder: Path, layout: Layout, form: Form) -> None:
         self.index = index
         self.text = text
-        self.final = final
-        self.partial = final.with_name(f"{final.name}.partial")
-        self.size = len(head) + text.rows * row_bytes
-        self._head = head
-        self._row_bytes = row_bytes
+        self._folder = folder
+        self._layout = layout
+        self._form = form
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._seen = bytearray(text.rows)
@@ -34,6 +34,23 @@ class Sample:
         self._ended = False
         self._failed = False
         self._over = False
+
+    @cached_property
+    def head(self) -> bytes:
+        return self._layout.head(self._form, self.text)
+
+    @cached_property
+    def final(self) -> Path:
+        return self._folder / self._layout.file(self.index)
+
+    @cached_property
+    def partial(self) -> Path:
+        return self.final.with_name(f"{self.final.name}.partial")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the partial file with all its rows."""
+        return len(self.head) + self.text.rows * self._form.row_bytes
 
     def expect(self) -> bool:
         """One more piece will be settled; False if the sample wants none."""
@@ -58,9 +75,9 @@ class Sample:
                 self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
                 if preallocate:
                     os.posix_fallocate(self._descriptor, 0, self.size)
-                _write(self._descriptor, memoryview(self._head), 0)
+                _write(self._descriptor, memoryview(self.head), 0)
             descriptor = self._descriptor
-        _write(descriptor, rows, len(self._head) + start * self._row_bytes)
+        _write(descriptor, rows, len(self.head) + start * self._form.row_bytes)
 
     def settle(self, start: int, stop: int) -> bool:
         """A piece has been dealt with, and these rows are written.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -110,8 +111,9 @@ class Writers:
         """End the threads. What is queued by then is dealt with first: the desk's ``stopped`` makes that short."""
         for _thread in self._threads:
             self._queue.put(None)
+        deadline = time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
-            thread.join(JOIN_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def first_bad(flags: memoryview) -> int | None:
