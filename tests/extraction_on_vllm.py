@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness import agreement, processes, reference
+from harness.arrays import TOLERANCES
 from harness.clients.contract import Sample
 from harness.errors import FINDINGS, INTERRUPTED, DeliveryError
 from harness.models import WRITERS, deepseek_v2
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LAYERS = (4, 0, 2)
+TOLERANCE = TOLERANCES["float32"]
 SAMPLES = 200
 LONGEST = 120
 KILLS = 10
@@ -112,7 +114,9 @@ def test_connector_layout_holds_what_hugging_face_computes(place: Place, connect
         layers = {layer: held["hidden_states"][:, place_] for place_, layer in enumerate(LAYERS)}
         samples.append(Sample(token_ids=held["token_ids"].tolist(), states=layers))
     expected = {f"all.{number}.{part}": rows for number, parts in enumerate(states) for part, rows in parts.items()}
-    agreement.agree(samples, place.ids, expected, "all", cause="extraction", advice="see the states")
+    agreement.agree(
+        samples, place.ids, expected, "all", tolerance=TOLERANCE, cause="extraction", advice="see the states"
+    )
 
 
 def test_speculators_layout_is_read_by_speculators(place: Place, connector: Path) -> None:
@@ -134,8 +138,8 @@ def test_speculators_layout_is_read_by_speculators(place: Place, connector: Path
         # As `shift_batch` leaves them: the first token, and the states after the last, are dropped.
         assert sample["input_ids"].tolist() == ids[1:]
         assert sample["loss_mask"].tolist() == [1] * (len(ids) - 1)
-        assert torch.allclose(sample["hidden_states"], states[:-1, :-1].flatten(1), atol=agreement.TOLERANCE)
-        assert torch.allclose(sample["verifier_last_hidden_states"], states[1:, -1], atol=agreement.TOLERANCE)
+        assert torch.allclose(sample["hidden_states"], states[:-1, :-1].flatten(1), atol=TOLERANCE)
+        assert torch.allclose(sample["verifier_last_hidden_states"], states[1:, -1], atol=TOLERANCE)
 
 
 class Running:
