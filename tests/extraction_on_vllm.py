@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness import agreement, arrays, processes, reference
+from harness import agreement, processes, reference
+from harness.arrays import TOLERANCES, difference
 from harness.clients.contract import Sample
 from harness.errors import FINDINGS, INTERRUPTED, DeliveryError
 from harness.models import WRITERS, deepseek_v2
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LAYERS = (4, 0, 2)
+TOLERANCE = TOLERANCES["float32"]
 SAMPLES = 200
 LONGEST = 120
-TOLERANCE = arrays.TOLERANCES["float32"]
 KILLS = 10
 # One prompt a forward: what a sample is computed with decides its last bits, and an interruption changes that.
 ALONE = ("--max-num-seqs", "1")
@@ -135,12 +136,8 @@ def test_speculators_layout_is_read_by_speculators(place: Place, connector: Path
         # As `shift_batch` leaves them: the first token, and the states after the last, are dropped.
         assert sample["input_ids"].tolist() == ids[1:]
         assert sample["loss_mask"].tolist() == [1] * (len(ids) - 1)
-        for name, wanted in (
-            ("hidden_states", states[:-1, :-1].flatten(1)),
-            ("verifier_last_hidden_states", states[1:, -1]),
-        ):
-            apart = arrays.difference(sample[name], wanted)
-            assert apart.within(TOLERANCE), f"sample {index}, {name}: {apart}"
+        assert difference(sample["hidden_states"], states[:-1, :-1].flatten(1)).within(TOLERANCE)
+        assert difference(sample["verifier_last_hidden_states"], states[1:, -1]).within(TOLERANCE)
 
 
 class Running:
