@@ -106,6 +106,10 @@ class Batch(list[str]):
     def total_num_scheduled_tokens(self) -> int:
         return len(self)
 
+    @property
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        return dict.fromkeys(self, 1)
+
 
 class Scheduler:
     """Gives each request one step, then a step that tells the workers that it has finished."""
@@ -115,24 +119,34 @@ class Scheduler:
     ) -> None:
         self.sizes = sizes
         self.waiting: list[Request] = []
+        self.running: set[str] = set()
         self.finished: list[str] = []
+        self.aborted: list[str] = []
 
     def add_request(self, request: Request) -> None:
         self.waiting.append(request)
 
     def has_requests(self) -> bool:
-        return bool(self.waiting or self.finished)
+        return bool(self.waiting or self.running or self.finished)
 
     def schedule(self) -> Batch:
         batch = Batch(request.request_id for request in self.waiting)
         self.waiting = []
+        self.running |= set(batch)
         if not batch:
             self.finished = []
         return batch
 
     def update_from_output(self, scheduled: list[str], output: Any) -> None:
         assert isinstance(output, ModelRunnerOutput), output
+        self.running -= set(scheduled)
         self.finished += scheduled
+
+    def finish_requests(self, request_ids: list[str], status: str) -> None:
+        assert status == "aborted"
+        self.running -= set(request_ids)
+        self.finished += request_ids
+        self.aborted += request_ids
 
 
 class Executor:
@@ -250,7 +264,12 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Adapter, list[s
         )
         _module(monkeypatch, "vllm.v1.core.sched.scheduler", Scheduler=Scheduler)
         _module(monkeypatch, "vllm.v1.structured_output", StructuredOutputManager=lambda _config: None)
-        _module(monkeypatch, "vllm.v1.request", Request=Request)
+        _module(
+            monkeypatch,
+            "vllm.v1.request",
+            Request=Request,
+            RequestStatus=SimpleNamespace(FINISHED_ABORTED="aborted"),
+        )
         _module(monkeypatch, "vllm.v1.core.kv_cache_utils", generate_scheduler_kv_cache_config=scheduler_config)
         if has.moved_planner:
             _module(
@@ -359,6 +378,36 @@ def test_a_phase_that_is_owed_blocks_the_next_step_and_is_paid_in_the_end(
     assert not adapter.executor.owed
     assert not adapter.busy()
     assert sorted(adapter.executor.served) == ["r0", "r1", "r2"]
+
+
+class Forgetful(Executor):
+    """As model runner V2: a batch that is owed is forgotten when the next one comes."""
+
+    def execute_model(self, scheduled: list[str]) -> ModelRunnerOutput | None:
+        self.owed = False
+        return super().execute_model(scheduled)
+
+    def sample_tokens(self, grammar: None) -> Any:
+        return super().sample_tokens(grammar) if self.owed else None
+
+
+@pytest.mark.parametrize(
+    ("skip", "records", "lost"),
+    [
+        (0, [SOUND, SOUND, SOUND], []),
+        (1, [SKIPPED, SOUND, SOUND], ["r0"]),
+        (2, [SKIPPED, SKIPPED, SOUND], ["r1", "r0"]),
+        (3, [SKIPPED, SKIPPED, SKIPPED], ["r1", "r0"]),
+    ],
+)
+def test_batches_that_the_runner_forgets_are_given_up_and_the_engine_is_free(
+    boot: Any, skip: int, records: list[dict[str, str]], lost: list[str]
+) -> None:
+    adapter, calls = boot("two-phase")
+    adapter.executor = Forgetful(adapter.executor.has, calls)
+    assert adapter.protocol(REQUESTS, skip=skip) == records
+    assert adapter.scheduler.aborted == lost
+    assert not adapter.busy(), f"still running: {adapter.scheduler.running}"
 
 
 @pytest.mark.parametrize("skip", [0, 2])

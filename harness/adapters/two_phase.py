@@ -20,7 +20,7 @@ class TwoPhase(Adapter):
 
     def protocol(self, requests: Sequence[tuple[str, list[int]]], *, skip: int) -> list[dict[str, str]]:
         records: list[dict[str, str]] = []
-        owed: Any = None  # The batch whose second phase was left out.
+        owed: list[Any] = []  # The batches whose second phase was left out.
         failed: list[Any] = []
         for number, (request_id, prompt) in enumerate(requests):
             self.add(request_id, prompt)
@@ -34,7 +34,7 @@ class TwoPhase(Adapter):
             record = {"execute_model": kind(output)}
             if number < skip:
                 record["sample_tokens"] = "skipped"
-                owed = scheduled
+                owed.append(scheduled)
             else:
                 sampled = self.executor.sample_tokens(None) if output is None else output
                 record["sample_tokens"] = kind(sampled)
@@ -43,10 +43,18 @@ class TwoPhase(Adapter):
         self._settle(owed, failed)
         return records
 
-    def _settle(self, owed: Any, failed: list[Any]) -> None:
-        """Pay the phase that was left out, then run the batches that it blocked."""
-        if owed is not None:
-            self.scheduler.update_from_output(owed, self.executor.sample_tokens(None))
+    def _settle(self, owed: list[Any], failed: list[Any]) -> None:
+        """Pay the phases that were left out, the last one first, then run the batches that were blocked.
+
+        Model runner V2 blocks none: it forgets the batch that was owed when the next one comes, says nothing, and
+        gives None when asked for it (v1/worker/gpu/model_runner.py:1398, 0.26.0). Those requests cannot go on.
+        """
+        for scheduled in reversed(owed):
+            output = self.executor.sample_tokens(None)
+            if output is None:
+                self.abort(list(scheduled.num_scheduled_tokens))
+            else:
+                self.scheduler.update_from_output(scheduled, output)
         for scheduled in failed:
             self.scheduler.update_from_output(scheduled, self.run(scheduled))
         while self.busy():
