@@ -30,13 +30,15 @@ def test_runner_reorders_rows(
         cause="rows were taken in the scheduler's order, and the runner has an order of its own",
         advice="map rows to requests inside the worker, from the runner's own batch",
     )
-    engine.happened(
-        "reordered",
-        1,
-        what=f"a batch in another order than the scheduler's, with {engine.spec.max_num_seqs} slots",
-        cause="the runner keeps the scheduler's order: this case proves nothing about order",
-        advice="choose other lengths in harness/prompts.py",
-    )
+    # An EngineCore takes requests as they come: what its batches are depends on the time.
+    if not engine.spec.engine_core_process:
+        engine.happened(
+            "reordered",
+            1,
+            what=f"a batch in another order than the scheduler's, with {engine.spec.max_num_seqs} slots",
+            cause="the runner keeps the scheduler's order: this case proves nothing about order",
+            advice="choose other lengths in harness/prompts.py",
+        )
 
 
 def test_no_slot_leaks(

@@ -126,7 +126,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         command,
         stdout=sys.stderr if options.as_json else None,
         # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
-        env={**os.environ, "TMPDIR": run.work},
+        env={**processes.own_variables(), "TMPDIR": run.work},
         pass_fds=(lifeline,),
         start_new_session=True,
     )
@@ -194,7 +194,7 @@ def start_reference(run: Run) -> subprocess.Popen[bytes] | None:
                 *(sys.executable, "-m", "harness.reference", str(Path(run.work) / "prompts.json")),
                 *(part for kind, folder in run.checkpoints.items() for part in (folder, str(run.reference(kind)))),
             ],
-            env={**run.variables, **os.environ},
+            env={**run.variables, **processes.own_variables()},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -80,7 +80,7 @@ class RemoteEngine:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env={**variables, **os.environ, **({"TMPDIR": str(temporary)} if temporary else {})},
+                env={**variables, **processes.own_variables(), **({"TMPDIR": str(temporary)} if temporary else {})},
                 pass_fds=(theirs.fileno(), lifeline, *held),
                 start_new_session=True,
             )

@@ -170,3 +170,10 @@ def test_children_get_nothing_that_ties_them_to_this_environment(monkeypatch: py
         monkeypatch.setenv(name, "ours")
     assert "ours" not in processes.child_variables().values()
     assert processes.child_variables()["HARNESS_ENVIRONMENTS"] == "kept"
+
+
+def test_engines_keep_their_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", "kept")
+    assert "PYTHONDONTWRITEBYTECODE" not in processes.own_variables()
+    assert processes.own_variables()["PYTHONPATH"] == "kept"

@@ -97,6 +97,7 @@ def test_interrupt_from_the_terminal_is_the_parents(host: Host) -> None:
 
 def test_releases_variables_reach_the_host_and_the_users_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_TOY_USER", "the user's")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     variables = {"HARNESS_TOY_ROW": "the row's", "HARNESS_TOY_USER": "the row's"}
     engine = RemoteEngine("toys:SOUND", SPEC, log=tmp_path / "log", variables=variables)
     try:
@@ -104,6 +105,7 @@ def test_releases_variables_reach_the_host_and_the_users_win(tmp_path: Path, mon
         environ = Path(f"/proc/{engine.pid}/environ").read_bytes().split(b"\0")
         assert b"HARNESS_TOY_ROW=the row's" in environ
         assert b"HARNESS_TOY_USER=the user's" in environ
+        assert b"PYTHONDONTWRITEBYTECODE=1" not in environ
     finally:
         engine.end()
 
