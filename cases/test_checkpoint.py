@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from harness.clients.contract import model_config
+from harness.checkpoint import model_config
 from harness.errors import CheckpointError
 from harness.findings import expect
 

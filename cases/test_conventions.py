@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.arrays import difference
-from harness.clients.contract import model_config
+from harness.checkpoint import model_config
 from harness.findings import expect
 
 if TYPE_CHECKING:

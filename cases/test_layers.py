@@ -9,7 +9,7 @@ import pytest
 
 from harness import recognition
 from harness.arrays import broken_rows, empty_rows, storage
-from harness.clients.contract import model_config
+from harness.checkpoint import model_config
 from harness.errors import InvalidLayerError
 from harness.findings import expect
 from harness.structure import describe

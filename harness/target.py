@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .clients.contract import model_config
+from .checkpoint import model_config
 from .errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:

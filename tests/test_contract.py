@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.clients.contract import (
-    EngineSpec,
-    check_prompts,
-    check_spec,
-    check_weights,
-    match_recordings,
-    model_config,
-)
+from harness.checkpoint import check_weights, model_config
+from harness.clients.contract import EngineSpec, check_prompts, check_spec, match_recordings
 from harness.errors import CheckpointError, IncompleteSampleError, InvalidLayerError, InvalidPromptError
 
 if TYPE_CHECKING:

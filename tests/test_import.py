@@ -18,6 +18,7 @@ MODULES = (
     "harness.writing",
     "harness.surface",
     "harness.capabilities",
+    "harness.checkpoint",
     "harness.environments",
     "harness.installing",
     "harness.uv",

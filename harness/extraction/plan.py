@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from harness import identity, releases
-from harness.clients.contract import EngineSpec, check_spec, model_config
+from harness.checkpoint import model_config
+from harness.clients.contract import EngineSpec, check_spec
 from harness.engine_arguments import engine_arguments
 from harness.errors import CaptureError, UsageError
 

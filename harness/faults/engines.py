@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.clients.contract import EngineSpec, Sample, model_config
+from harness.checkpoint import model_config
 from harness.errors import NotApplicableError, WorkerDiedError
 
 from .recorded import RecordedClient, RecordedEngine, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from harness.clients.contract import EngineSpec, Sample
 
 # What is left of the call before.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from harness import check, conducting, identity
-from harness.clients.contract import model_config
+from harness.checkpoint import model_config
 from harness.errors import HarnessError
 from harness.options import Dtype, Options
 from harness.settings import MP_TP2, Group

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.clients.contract import EngineSpec, Sample, check_spec, model_config
+from harness.checkpoint import model_config
+from harness.clients.contract import EngineSpec, Sample, check_spec
 from harness.errors import CaptureError, CheckpointError, InvalidLayerError
 
 from .recorded import RecordedClient, RecordedEngine

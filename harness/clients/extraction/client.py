@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import surface
-from harness.clients.contract import EngineSpec, Sample, check_prompts, check_spec, input_ids, model_config
+from harness.checkpoint import model_config
+from harness.clients.contract import EngineSpec, Sample, check_prompts, check_spec, input_ids
 from harness.clients.failures import translated
 from harness.clients.llm import OpenLLM
 from harness.engine_arguments import set_variables
