@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from .jobs import Delivered, Job, Progress
 
-# How long one call goes on: what is delivered in it is lost to the journal if this process is killed meanwhile.
-STEP_SECONDS = 0.5
-# What the engine holds at most: several steps of the fastest machine, a few MB here.
-QUEUED_TOKENS = 2**19
-QUEUED_SAMPLES = 4096
+# How long one call goes on. Between two, no forward runs; what is delivered in one is lost to the journal if this
+# process is killed meanwhile.
+STEP_SECONDS = 2.0
+# What the engine holds at most: several of those steps on the fastest machine, some 20 MB here.
+QUEUED_TOKENS = 2**21
+QUEUED_SAMPLES = 2**14
 
 
 class Drive:
