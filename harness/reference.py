@@ -61,8 +61,8 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, t
 
         return hook
 
-    def keep_routing(name: str) -> Any:
-        def hook(gate: Any, given: Any, _output: Any) -> None:
+    def keep_routing(name: str, gate: Any) -> Any:
+        def hook(_mlp: Any, given: Any, _output: Any) -> None:
             scores = given[0].flatten(0, -2) @ gate.weight.T
             bias = getattr(gate, "e_score_correction_bias", None)  # DeepSeek V3's.
             seen[name] = scores if bias is None else scores.sigmoid() + bias
@@ -77,7 +77,8 @@ def layer_states(checkpoint: Path, prompts: list[list[int]]) -> list[dict[str, t
         layer.post_attention_layernorm.register_forward_hook(keep(f"{number}.attention", inputs=True))
         norm.register_forward_hook(keep(f"{number}.norm"))
         if hasattr(layer.mlp, "gate"):
-            layer.mlp.gate.register_forward_hook(keep_routing(f"{number}.routing"))
+            # Not on the gate: DeepseekV2 reads its weight and never calls it in transformers 5.5 to 5.12.
+            layer.mlp.register_forward_hook(keep_routing(f"{number}.routing", layer.mlp.gate))
     states = []
     with torch.inference_mode():
         for prompt in prompts:
