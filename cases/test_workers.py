@@ -27,7 +27,7 @@ def test_every_rank_answers_from_its_own_process(engine: SharedEngine, workers: 
         advice="take the rank from the reply, not from its place",
     )
     pids = {worker["pid"] for worker in workers}
-    # What vLLM chose: from 0.20.2 to 0.26.0, its CPU platform runs "uni" as "mp" (platforms/cpu.py).
+    # What vLLM chose: from 0.20.2 to 0.22.1, its CPU platform runs "uni" as "mp" (platforms/cpu.py).
     backends = {worker["backend"] for worker in workers}
     in_process = backends == {"uni"} and not engine.spec.engine_core_process
     expect(
