@@ -8,12 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TESTS = Path(__file__).parent
+
+# How long an example takes is the machine's affair: the limit of pytest-timeout is for what hangs.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True, scope="session")
