@@ -304,9 +304,10 @@ def test_arguments_reach_the_check_and_keep_nothing(world: World) -> None:
 def test_interrupt_closes_the_run_keeps_what_is_finished_and_exits_130(world: World) -> None:
     world.release("0.16.0", hangs=True, code=130)
     script = textwrap.dedent("""
-        import sys
+        import signal, sys
         import pytest, test_check_all
         from harness import check_all, environments
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # As the command does: a background job ignores it.
         world = test_check_all.World(test_check_all.Path(sys.argv[1]))
         environments.existing = lambda build: None
         environments.ensure = world.environment
@@ -322,11 +323,14 @@ def test_interrupt_closes_the_run_keeps_what_is_finished_and_exits_130(world: Wo
         stdout=subprocess.PIPE,
         text=True,
     )
-    while not (world.folder / "hanging").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=30)[0]
+    try:
+        while not (world.folder / "hanging").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[0]
+    finally:
+        process.kill()
     assert process.returncode == 130, said
     assert (world.folder / "closed").exists()
     rows = _rows(said)
