@@ -46,6 +46,17 @@ def _environment(version: str, arguments: list[str], requirements: tuple[str, ..
     return environments.ensure(releases.find(version).build(asked.device), requirements=needed)
 
 
+def _run(session: nox.Session, *command: str) -> None:
+    """Run something that boots engines, and leave it the time to close them."""
+    session.run(
+        *command,
+        external=True,
+        interrupt_timeout=INTERRUPT_SECONDS,
+        terminate_timeout=INTERRUPT_SECONDS,
+        env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
+    )
+
+
 def _in_release(
     session: nox.Session, version: str, command: str, *arguments: str, requirements: tuple[str, ...] = ()
 ) -> None:
@@ -58,14 +69,7 @@ def _in_release(
         # Nothing else was asked for: the exit code of the harness is the answer.
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    session.run(
-        *(str(environment.python), "-m", "harness", command),
-        *(*arguments, *session.posargs),
-        external=True,
-        interrupt_timeout=INTERRUPT_SECONDS,
-        terminate_timeout=INTERRUPT_SECONDS,
-        env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
-    )
+    _run(session, str(environment.python), "-m", "harness", command, *arguments, *session.posargs)
 
 
 def _define(version: str) -> None:
@@ -89,14 +93,7 @@ def conformance(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def conformance_all(session: nox.Session) -> None:
     """The suite on every pinned release that does not conform yet; `-- --prune` makes room on a short disk."""
-    session.run(
-        *(sys.executable, "-m", "harness", "check-all"),
-        *session.posargs,
-        external=True,
-        interrupt_timeout=INTERRUPT_SECONDS,
-        terminate_timeout=INTERRUPT_SECONDS,
-        env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
-    )
+    _run(session, sys.executable, "-m", "harness", "check-all", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -133,14 +130,8 @@ def preflight(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """Extraction beside the other ways, on the newest release and the CPU; `-- --rounds 9` for more of it."""
-    session.run(
-        *(str(environments.ensure(releases.find(NEWEST).build("cpu")).python), "-m", "bench.extraction"),
-        *(session.posargs or ["--rounds", "3"]),
-        external=True,
-        interrupt_timeout=INTERRUPT_SECONDS,
-        terminate_timeout=INTERRUPT_SECONDS,
-        env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
-    )
+    python = environments.ensure(releases.find(NEWEST).build("cpu")).python
+    _run(session, str(python), "-m", "bench.extraction", *(session.posargs or ["--rounds", "3"]))
 
 
 @nox.session
@@ -166,11 +157,10 @@ def extraction(session: nox.Session) -> None:
         requirements = clients.requirements(["speculators-0.3.0"])
         environment = environments.ensure(releases.find(version).build("cpu"), requirements=requirements)
         # Other people's warnings are not ours to turn into errors.
-        session.run(
+        _run(
+            session,
             *(str(environment.python), "-m", "pytest", "tests/extraction_on_vllm.py", "-q", "-s"),
             *("-W", "default", "-o", "timeout=900", "-p", "no:cacheprovider"),
-            external=True,
-            env={"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None},
         )
 
 

@@ -22,20 +22,20 @@ Study: TypeAlias = Literal["written", "dropped", "overwritten"]
 _write, _finish = Sample.write, Connector.finish
 
 
-def _drop(_sample: Sample, _start: int, _rows: memoryview, *, preallocate: bool) -> None:
-    del preallocate
+def _drop(_sample: Sample, _start: int, _rows: memoryview) -> None:
+    pass
 
 
 def _name(_layout: Connector, _partial: Path, final: Path, *_rest: Any) -> None:
     final.touch()
 
 
-def _overwrite(sample: Sample, start: int, rows: memoryview, *, preallocate: bool) -> None:
+def _overwrite(sample: Sample, start: int, rows: memoryview) -> None:
     # Its head is there already, of the same prompt. A sample is one piece here: no other thread opens it.
     if sample._descriptor is None and sample.final.exists():  # noqa: SLF001 - nobody else has a use for it.
         sample.final.replace(sample.partial)
         sample._descriptor = os.open(sample.partial, os.O_WRONLY)  # noqa: SLF001
-    _write(sample, start, rows, preallocate=preallocate)
+    _write(sample, start, rows)
 
 
 _STUDIES: dict[Study, tuple[Callable[..., None], Callable[..., None]]] = {

@@ -71,7 +71,6 @@ WAYS = (
         _ours(f"extract-writers-{count}", f"ours, writers: {count}", tuning=Tuning(writers=count))
         for count in (1, 4, 8)
     ),
-    _ours("extract-preallocated", "ours, files preallocated", tuning=Tuning(preallocate=True)),
     _ours("extract-overwritten", "ours, over old files", keeps=True, study="overwritten"),
     _ours("extract-dropped", "ours, copied and dropped", writes=False, study="dropped"),
 )

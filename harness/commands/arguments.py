@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,4 +29,16 @@ def builds(parser: argparse.ArgumentParser) -> None:
         default="releases",
         metavar="SOURCE",
         help="releases (if not given), nightly, or the address of an index page that lists wheels of vLLM",
+    )
+
+
+def evidence(parser: argparse._ActionsContainer) -> None:
+    """Where the gate looks for evidence: a parser, or a group of its arguments."""
+    parser.add_argument(
+        "--evidence",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE|DIR",
+        help="what to look at; repeat for several; results/<release>-<device> if not given",
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from harness.clients.contract import ExecutorBackend
 from harness.errors import UsageError
 
+from . import arguments
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
@@ -53,14 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     gate = parser.add_argument_group(
         "the gate", "nothing boots without evidence, from `harness check`, that it works"
     )
-    gate.add_argument(
-        "--evidence",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FILE|DIR",
-        help="what to look at; repeat for several; results/<release>-<device> if not given",
-    )
+    arguments.evidence(gate)
     gate.add_argument("--run-missing", action="store_true", help="run the cases that are missing first")
     gate.add_argument("--no-gate", action="store_true", help="start without evidence; the manifest says so")
     parser.add_argument("--json", action="store_true", help="print JSON lines, as where there is no terminal")
@@ -135,14 +130,14 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def _engine_arguments(given: Sequence[str]) -> dict[str, Any]:
-    arguments = {}
+    parsed = {}
     for text in given:
         name, _, value = text.partition("=")
         try:
-            arguments[name] = json.loads(value)
+            parsed[name] = json.loads(value)
         except ValueError as error:
             raise UsageError(
                 f"--engine-argument {text}: give NAME=JSON, as gpu_memory_utilization=0.8 or "
                 f"'kv_cache_dtype=\"auto\"'"
             ) from error
-    return arguments
+    return parsed

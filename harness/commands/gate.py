@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import GateRefusedError, UsageError
 from harness.validity import MAX_AGE_DAYS
+
+from . import arguments
 
 if TYPE_CHECKING:
     import argparse
@@ -43,14 +44,7 @@ def request_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add(parser: argparse.ArgumentParser) -> None:
     request_arguments(parser)
-    parser.add_argument(
-        "--evidence",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FILE|DIR",
-        help="what to look at; repeat for several; results/<release>-<device> if not given",
-    )
+    arguments.evidence(parser)
     parser.add_argument(
         "--max-age", type=float, default=MAX_AGE_DAYS, metavar="DAYS", help=f"of evidence; {MAX_AGE_DAYS:g}"
     )

@@ -83,7 +83,6 @@ class ExtractExtension(CaptureExtension):
             memory=memory.view,
             piece_bytes=tuning.piece_bytes,
             threads=tuning.writers or writers_for(len(os.sched_getaffinity(0)), ranks),
-            preallocate=tuning.preallocate,
         )
         self.harness_run = run
         self.harness_recorder.attach(number, run, memory, (worker.rank % ranks, ranks))

@@ -47,11 +47,9 @@ class Tuning:
     """How the workers deliver. None leaves it to `extension`, which knows the device and the cores.
 
     ``ring_bytes``: memory between the device and the files, a rank. ``piece_bytes``: what one copy and one write
-    move at most. ``writers``: threads a rank. ``preallocate``: have the file system find a file's
-    blocks before they are written.
+    move at most. ``writers``: threads a rank.
     """
 
     ring_bytes: int | None = None
     piece_bytes: int = 64 * MIB
     writers: int | None = None
-    preallocate: bool = False

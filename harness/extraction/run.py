@@ -44,7 +44,6 @@ class Run:
         memory: memoryview,
         piece_bytes: int,
         threads: int,
-        preallocate: bool = False,
     ) -> None:
         self.form = form
         self._folder = folder
@@ -64,7 +63,7 @@ class Run:
         self._delivered: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
         self._told_stalls = 0.0
-        self._writers = Writers(threads, self._ring, self, preallocate=preallocate)
+        self._writers = Writers(threads, self._ring, self)
 
     # From the forward's thread.
 

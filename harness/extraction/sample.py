@@ -64,7 +64,7 @@ class Sample:
     def wanted(self) -> bool:
         return not self._failed
 
-    def write(self, start: int, rows: memoryview, *, preallocate: bool) -> None:
+    def write(self, start: int, rows: memoryview) -> None:
         """Write rows where they belong.
 
         Raises:
@@ -73,8 +73,6 @@ class Sample:
         with self._lock:
             if self._descriptor is None:
                 self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-                if preallocate:
-                    os.posix_fallocate(self._descriptor, 0, self.size)
                 _write(self._descriptor, memoryview(self.head), 0)
             descriptor = self._descriptor
         _write(descriptor, rows, len(self.head) + start * self._form.row_bytes)

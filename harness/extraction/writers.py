@@ -53,10 +53,9 @@ class Desk(Protocol):
 class Writers:
     """Bounded threads behind one queue; the queue is bounded by the ring that its pieces lie in."""
 
-    def __init__(self, threads: int, ring: Ring, desk: Desk, *, preallocate: bool) -> None:
+    def __init__(self, threads: int, ring: Ring, desk: Desk) -> None:
         self._ring = ring
         self._desk = desk
-        self._preallocate = preallocate
         self._queue: queue.SimpleQueue[Piece | None] = queue.SimpleQueue()
         self._pending = 0
         self._idle = threading.Condition()
@@ -101,7 +100,7 @@ class Writers:
             if place is not None:
                 self._desk.flagged(piece, place)
                 return sample.drop()
-            sample.write(piece.start, piece.rows, preallocate=self._preallocate)
+            sample.write(piece.start, piece.rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it.
             self._desk.failed(piece, error)
             return sample.drop()
