@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
+import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -227,9 +228,9 @@ def run(decision: Decision, *, quiet: bool) -> Path:
     options = replace(
         decision.options, as_json=quiet, settings=tuple(group.setting.name for group in groups), only=only
     )
-    # A folder of its own: the logs of a whole run are kept beside its evidence.
+    # A folder of its own, also within one second and on several hosts: its logs are kept beside its evidence.
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S")
-    results = decision.folder / "gate" / f"{stamp}-{os.getpid()}.json"
+    results = decision.folder / "gate" / f"{stamp}-{uuid.uuid4().hex[:8]}" / "evidence.json"
     facts = {name: value for name, value in decision.facts.items() if name not in {"devices", "variables", "clients"}}
     code, record = check.run(options, facts, groups, results)
     evidence.write(results, record)

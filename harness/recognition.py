@@ -129,11 +129,19 @@ def _other(got: Array, reference: Mapping[str, Array], prefix: str, own: str, sa
     for name, theirs in others:
         if len(got) == len(reference[own]) and same(got[: len(theirs)], theirs[: len(got)]):
             return f"they begin like other states: {name}: its buffer was used again, or the slice is another's"
-    norm = reference.get(f"{own}.norm")
-    for _name, theirs in [("", reference[own]), *others]:
-        if norm is not None and len(theirs) == len(norm) and same(got, theirs + norm):
-            return "kept without a copy, and changed in place by what came after: a residual plus the next norm"
+    residuals, norms = _written_in_place(reference, own.rpartition(".")[0])
+    if any(same(got, residual + norm) for residual in residuals for norm in norms):
+        return "kept without a copy, and changed in place by what came after: a residual plus a norm"
     return ""
+
+
+def _written_in_place(reference: Mapping[str, Array], prompt: str) -> tuple[list[Array], list[Array]]:
+    """What a fused norm writes into its two arguments: a prompt's residual stream, and its norms, at each layer."""
+    parts = [
+        (name.removeprefix(f"{prompt}."), rows) for name, rows in reference.items() if name.startswith(f"{prompt}.")
+    ]
+    residuals = [rows for name, rows in parts if name.isdigit() or name.endswith(".attention")]
+    return residuals, [rows for name, rows in parts if name.endswith(".norm")]
 
 
 def _others(reference: Mapping[str, Array], prefix: str, own: str) -> Iterator[tuple[str, Array]]:

@@ -178,7 +178,7 @@ def test_exactly_what_is_missing_is_run_and_kept_beside_the_rest(
 ) -> None:
     decision = gate.require(TOY, run_missing=True)
     (first,) = decision.files
-    assert first.parent == Path("results/0.16.0-cpu/gate")
+    assert first.parent.parent == Path("results/0.16.0-cpu/gate")
     assert _cases(first) == {
         "test_plain": "passed",
         "test_a[toys:SOUND-mp-tp1]": "passed",
@@ -207,7 +207,8 @@ def test_only_the_cases_without_an_engine_can_be_missing(monkeypatch: pytest.Mon
     gate.require(TOY, run_missing=True)
     monkeypatch.setattr(needs, "cases", lambda: ROWS)
     decision = gate.require(TOY, run_missing=True)
-    assert len(decision.files) == 2
+    # Both ran within a second or two, and neither took the other's place or its logs.
+    assert len({path.parent for path in decision.files}) == 2, decision.files
     (plain,) = [path for path in decision.files if "test_plain" in _cases(path)]
     assert _cases(plain) == {"test_plain": "passed"}
     assert evidence.read(plain)["engines"] == []

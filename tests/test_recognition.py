@@ -11,7 +11,7 @@ from harness.arrays import TOLERANCES
 GENERATOR = np.random.default_rng(0)
 ROWS = {
     name: GENERATOR.standard_normal((count, 8)).astype(np.float32)
-    for name, count in {"0.0": 6, "0.1": 6, "0.1.norm": 6, "1.1": 4}.items()
+    for name, count in {"0.0": 6, "0.0.norm": 6, "0.1": 6, "0.1.attention": 6, "0.1.norm": 6, "1.1": 4}.items()
 }
 OWN = ROWS["0.1"]
 
@@ -27,6 +27,7 @@ def _rows(states: Any) -> str:
         (ROWS["1.1"], "these are the rows of prompt 1"),
         (ROWS["0.1.norm"], "after the norm"),
         (ROWS["0.0"] + ROWS["0.1.norm"], "kept without a copy, and changed in place"),
+        (ROWS["0.1.attention"] + ROWS["0.0.norm"], "kept without a copy, and changed in place"),
         (np.concatenate([ROWS["1.1"], OWN[4:]]), "they begin like other states: these are the rows of prompt 1"),
         (np.concatenate([OWN[:2], OWN[:1], OWN[3:]]), "rows 2 to 2 are wrong and 5 are right"),
         (OWN[[0, 2, 4]], "3 rows for 6 tokens, and they are neither the first nor the last ones"),

@@ -27,8 +27,15 @@ class _NoResidual(Recorder):
 
 
 class _Inputs(Recorder):
-    def _hook(self, layer: int) -> Any:
-        def capture(_module: Any, inputs: Any, _output: Any) -> None:
+    def __init__(self, runner: Any, layers: Iterable[int], *, keep: bool) -> None:
+        super().__init__(runner, (), keep=keep)
+        # Before the layer: norms of 0.11.0 write into what goes in (custom_op.py: forward_cpu is forward_cuda).
+        for number in layers:
+            layer = decoder.decoder_stack(decoder.loaded_model(runner)).layers[number]
+            layer.register_forward_pre_hook(self._before(number))
+
+    def _before(self, layer: int) -> Any:
+        def capture(_module: Any, inputs: Any) -> None:
             _positions, hidden, residual = inputs[:3]
             self.last[layer] = hidden.clone() if residual is None else hidden + residual
 
@@ -38,7 +45,8 @@ class _Inputs(Recorder):
 class _NoCopy(Recorder):
     """Keeps what the layer gave, and adds it up after the forward: by then later layers have written into it.
 
-    vLLM's CPU norms are not in place, so they are made so here, as its CUDA kernel is (csrc/layernorm_kernels.cu).
+    Later CPU norms than 0.11.0's are not in place, so they are made so here, as the CUDA kernel is
+    (csrc/layernorm_kernels.cu; model_executor/custom_op.py of 0.15.1 and 0.32.0: forward_cpu is forward_native).
     """
 
     def __init__(self, runner: Any, layers: Iterable[int], *, keep: bool) -> None:
