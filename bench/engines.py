@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,7 +134,7 @@ class StudiedEngine(ExtractEngine):
         self._tuning = tuning or Tuning()
         self.start(folder)
         start = time.monotonic()
-        self.add([Job(index=index, token_ids=tuple(prompt)) for index, prompt in enumerate(prompts)])
+        self.add([Job(index=index, token_ids=array("q", prompt)) for index, prompt in enumerate(prompts)])
         progress = self.finish()
         seconds = time.monotonic() - start
         if len(progress.delivered) != len(prompts):

@@ -18,7 +18,7 @@ from . import processes
 from .errors import CAPTURE_ERRORS, ReplyTimeoutError, WorkerDiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from .clients.contract import EngineSpec, Sample
 
@@ -121,6 +121,15 @@ class RemoteEngine:
         """Call a method of the engine, within the spec's limit and a margin."""
         return self.ask("call", method, *arguments, timeout=patience(self.spec.timeout), **named)
 
+    def begin(self, method: str, *arguments: Any, **named: Any) -> Callable[[], Any]:
+        """Have the engine work on a call while the caller does something else.
+
+        Returns:
+            What waits for the answer, as `call` does. Nothing else may be asked before.
+        """
+        self._send("call", (method, *arguments), named)
+        return lambda: self._answer(f"call {(method,)}", patience(self.spec.timeout))
+
     def ask(self, operation: str, *arguments: Any, timeout: float, **named: Any) -> Any:
         """Have the host do something.
 
@@ -129,26 +138,38 @@ class RemoteEngine:
             WorkerDiedError: the host ended.
             CaptureError: what the client raised.
         """
-        try:
+        self._send(operation, arguments, named)
+        return self._answer(f"{operation} {arguments[:1]}", timeout)
+
+    def _send(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        with self._alive(operation):
             self._connection.send_bytes(pickle.dumps((operation, arguments, named)))
+
+    def _answer(self, asked: str, timeout: float) -> Any:
+        with self._alive(asked):
             if not self._connection.poll(timeout):
                 self._dump_stacks()
                 self.end()
                 raise ReplyTimeoutError(
-                    f"no answer to {operation} {arguments[:1]} within {timeout:g} s; the engine was ended. "
-                    f"Where it hung is at the end of {self.logs['stderr']}."
+                    f"no answer to {asked} within {timeout:g} s; the engine was ended. Where it hung is at the end "
+                    f"of {self.logs['stderr']}."
                 )
             status, answer = pickle.loads(self._connection.recv_bytes())  # noqa: S301 - from our own host.
-        except (EOFError, OSError) as error:
-            code = self._process.wait(CLOSE_TIMEOUT)
-            self.end()
-            raise WorkerDiedError(
-                f"the engine's process ended in {operation} (exit code {code}). Its last words:\n{self.tail()}"
-            ) from error
         if status == "error":
             name, text = answer
             raise CAPTURE_ERRORS[name](text)
         return answer
+
+    @contextlib.contextmanager
+    def _alive(self, asked: str) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            code = self._process.wait(CLOSE_TIMEOUT)
+            self.end()
+            raise WorkerDiedError(
+                f"the engine's process ended in {asked} (exit code {code}). Its last words:\n{self.tail()}"
+            ) from error
 
     def tail(self, lines: int = 15) -> str:
         """The end of what the host and its workers said, a stream after the other."""
@@ -182,14 +203,16 @@ class RemoteEngine:
             return []
         self._note_segments()
         if self._process.poll() is None:
-            with contextlib.suppress(EOFError, OSError):
+            try:
                 self._connection.send_bytes(pickle.dumps(("close", (), {})))
-                if self._connection.poll(CLOSE_TIMEOUT):
+                deadline = time.monotonic() + CLOSE_TIMEOUT
+                # Until it ends: the first answer may be that of a call whose caller has left.
+                while self._connection.poll(max(0.0, deadline - time.monotonic())):
                     self._connection.recv_bytes()
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        self._process.wait(5.0)
-                else:
-                    self._dump_stacks()
+                self._dump_stacks()
+            except (EOFError, OSError):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5.0)
             self._settle()
         return self.end()
 

@@ -146,7 +146,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def jobs(count: int, length: int = 20) -> list[Job]:
-    return [Job(index=index, token_ids=tuple(range(length))) for index in range(count)]
+    return [Job(index=index, token_ids=array("q", range(length))) for index in range(count)]
 
 
 def test_every_job_becomes_a_file_written_by_its_rank(engine: extract.ExtractEngine, folder: Path) -> None:
@@ -217,11 +217,11 @@ def test_jobs_that_cannot_be_run_are_refused_before_one_is_queued(
     engine: extract.ExtractEngine, folder: Path
 ) -> None:
     engine.start(str(folder))
-    bad = Job(index=1, token_ids=(1, 2, 3), loss_mask=(1,))
+    bad = Job(index=1, token_ids=array("q", (1, 2, 3)), loss_mask=array("q", (1,)))
     with pytest.raises(InvalidPromptError, match="job 1 has 3 tokens and a loss mask of 1"):
         engine.add([*jobs(1), bad])
     with pytest.raises(InvalidPromptError, match="prompt 0 is empty"):
-        engine.add([Job(index=0, token_ids=())])
+        engine.add([Job(index=0, token_ids=array("q"))])
     assert engine.finish().delivered == ()
 
 

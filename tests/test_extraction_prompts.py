@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,13 +43,16 @@ def _read(path: Path, *lines: Any) -> PromptFile:
 )
 def test_every_way_to_give_a_sample(tmp_path: Path, line: Any) -> None:
     prompts = _read(tmp_path / "p", {"token_ids": [9]}, line)
-    assert list(prompts.jobs([1, 0])) == [Job(index=1, token_ids=(3, 1, 2)), Job(index=0, token_ids=(9,))]
+    assert list(prompts.jobs([1, 0])) == [
+        Job(index=1, token_ids=array("q", (3, 1, 2))),
+        Job(index=0, token_ids=array("q", (9,))),
+    ]
     assert (len(prompts), list(prompts.tokens)) == (2, [1, 3])
 
 
 def test_masks_are_read(tmp_path: Path) -> None:
     prompts = _read(tmp_path / "p", {"input_ids": [3, 1], "loss_mask": [0, 1]})
-    assert list(prompts.jobs([0])) == [Job(index=0, token_ids=(3, 1), loss_mask=(0, 1))]
+    assert list(prompts.jobs([0])) == [Job(index=0, token_ids=array("q", (3, 1)), loss_mask=array("q", (0, 1)))]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_no_prompts(tmp_path: Path) -> None:
 
 def test_digest_is_of_int64() -> None:
     plain = hashlib.sha256(b"\1" + bytes(7) + b"\0\1" + bytes(6)).digest()
-    assert digest([1, 256]) == plain[:DIGEST_BYTES]
+    assert digest(array("q", (1, 256))) == plain[:DIGEST_BYTES]
 
 
 def test_what_is_said_of_samples_does_not_hang_on_how_they_are_written(tmp_path: Path) -> None:

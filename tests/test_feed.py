@@ -11,7 +11,7 @@ from harness.extraction.jobs import Job
 
 
 def job(index: int, length: int = 10) -> Job:
-    return Job(index=index, token_ids=tuple(range(length)))
+    return Job(index=index, token_ids=array("q", range(length)))
 
 
 def delivered(*indices: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_a_job_that_waits_is_not_taken_again() -> None:
 
 
 def test_workers_get_ids_and_mask_as_int64() -> None:
-    assert announced(Job(index=3, token_ids=(1, 2), loss_mask=(0, 1))) == (
+    assert announced(Job(index=3, token_ids=array("q", (1, 2)), loss_mask=array("q", (0, 1)))) == (
         3,
         array("q", [1, 2]).tobytes(),
         array("q", [0, 1]).tobytes(),

@@ -199,6 +199,23 @@ def test_reply_that_never_comes_ends_the_host_and_shows_where_it_hung(host: Host
     _gone(facts)
 
 
+def test_caller_goes_on_while_a_call_is_worked_on(host: Host) -> None:
+    engine = host("toys:SOUND")
+    engine.open()
+    answer = engine.begin("capture", [[5], [6]])
+    assert [sample.token_ids for sample in answer()] == [[5], [6]]
+    assert [sample.token_ids for sample in engine.capture([[7]])] == [[7]]
+
+
+def test_call_whose_answer_nobody_waits_for_is_no_reason_not_to_close_in_order(host: Host) -> None:
+    engine = host("toys:WITH_CHILD")
+    engine.open()
+    facts = engine.call("facts")
+    engine.begin("capture", [[5], [6]])
+    assert engine.close() == []
+    _gone(facts)
+
+
 def test_host_that_exits_is_a_death_with_its_code_and_last_words(host: Host) -> None:
     engine = host("toys:EXITING")
     engine.open()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from harness import cli, identity
 from harness.errors import DeliveryError
 from harness.extraction import conduct
+from harness.extraction.feed import announced
 from harness.extraction.jobs import Delivered, Job, Progress
 from harness.extraction.layouts import LAYOUTS, Form, Text
 
@@ -71,8 +72,8 @@ class Engine:
 
     def _deliver(self, job: Job) -> Delivered:
         form = Form(layers=len(self.spec.layers), hidden_size=HIDDEN_SIZE, dtype="float32")
-        mask = None if job.loss_mask is None else array("q", job.loss_mask).tobytes()
-        text = Text(token_ids=array("q", job.token_ids).tobytes(), loss_mask=mask)
+        _index, token_ids, mask = announced(job)
+        text = Text(token_ids=token_ids, loss_mask=mask)
         values = [
             token * layer + 0.5 for token in job.token_ids for layer in self.spec.layers for _ in range(HIDDEN_SIZE)
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,7 +144,7 @@ class ExtractEngine(ExecutorEngine):
         check_prompts(self.spec, prompts)
         with tempfile.TemporaryDirectory(prefix="hidden-states-") as folder:
             self.start(folder)
-            self.add([Job(index=index, token_ids=tuple(prompt)) for index, prompt in enumerate(prompts)])
+            self.add([Job(index=index, token_ids=array("q", prompt)) for index, prompt in enumerate(prompts)])
             files = {one.index: one.file for one in self.finish().delivered}
             return [self._read(Path(folder) / files[index]) for index in range(len(prompts))]
 

@@ -1,4 +1,4 @@
-"""The loop of an extraction: keep the engine fed, and note what it delivers."""
+"""The loop of an extraction: keep the engine fed, and note what it delivers, both while it computes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from .jobs import Delivered, Job, Progress
 
-# How long one call goes on. Between two, no forward runs; what is delivered in one is lost to the journal if this
-# process is killed meanwhile.
-STEP_SECONDS = 2.0
+# How long one call goes on. What is delivered in one is noted in the next, and lost to the journal if this process is
+# killed before.
+STEP_SECONDS = 1.0
 # What the engine holds at most: several of those steps on the fastest machine, some 20 MB here.
 QUEUED_TOKENS = 2**21
 QUEUED_SAMPLES = 2**14
@@ -50,12 +50,22 @@ class Drive:
         Raises:
             CaptureError: the engine's, or `IncompleteSampleError`: it delivered something else than it was asked for.
         """
-        self._feed()
+        self._add(self._next())
+        last: Progress | None = None
         while self._owed:
-            progress: Progress = self._engine.call("advance", STEP_SECONDS)
-            self._take(progress)
-            if not self._feed() and not progress.waiting:
-                break
+            answer = self._engine.begin("advance", STEP_SECONDS)
+            if last is not None:
+                self._take(last)
+            jobs = self._next()
+            last = answer()
+            if not jobs and not last.waiting:
+                self._take(last)
+                last, jobs = None, self._next()
+                if not jobs:
+                    break
+            self._add(jobs)
+        if last is not None:
+            self._take(last)
         self._take(self._engine.call("finish"))
         if self._owed:
             raise IncompleteSampleError(
@@ -63,20 +73,22 @@ class Drive:
                 f"them {min(self._owed)}. Run the same command again for them; see the engine's log if that stays."
             )
 
-    def _feed(self) -> bool:
-        """Hand over what there is room for; whether that was anything."""
-        fed: list[Job] = []
+    def _next(self) -> list[Job]:
+        """What there is room for."""
+        jobs: list[Job] = []
         queued = sum(self._owed.values())
         while queued < QUEUED_TOKENS and len(self._owed) < QUEUED_SAMPLES:
             job = next(self._jobs, None)
             if job is None:
                 break
-            fed.append(job)
+            jobs.append(job)
             self._owed[job.index] = len(job.token_ids)
             queued += len(job.token_ids)
-        if fed:
-            self._engine.call("add", fed)
-        return bool(fed)
+        return jobs
+
+    def _add(self, jobs: list[Job]) -> None:
+        if jobs:
+            self._engine.call("add", jobs)
 
     def _take(self, progress: Progress) -> None:
         for delivered in progress.delivered:

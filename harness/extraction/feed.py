@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -99,5 +98,4 @@ def failure(failures: Sequence[Mapping[str, Any]]) -> CaptureError:
 
 def announced(job: Job) -> Announced:
     """A job as the workers get it: the ids and the mask as the bytes of int64, as they go into the file."""
-    mask = None if job.loss_mask is None else array("q", job.loss_mask).tobytes()
-    return job.index, array("q", job.token_ids).tobytes(), mask
+    return job.index, job.token_ids.tobytes(), None if job.loss_mask is None else job.loss_mask.tobytes()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from array import array
 
 MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One prompt. ``index`` is its line in the prompt file, 0-based, and names its output file."""
+    """One prompt. ``index`` is its line in the prompt file, 0-based, and names its output file.
+
+    Its ids and its mask are arrays of int64: as bytes they go between processes, and into the file.
+    """
 
     index: int
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...] | None = None
+    token_ids: array[int]
+    loss_mask: array[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

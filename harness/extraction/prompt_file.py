@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 DIGEST_BYTES = 16
 
 
-def digest(token_ids: Iterable[int]) -> bytes:
+def digest(token_ids: array[int]) -> bytes:
     """What a prompt's ids hash to: of SHA-256 over them as little-endian int64, the first `DIGEST_BYTES`."""
-    return hashlib.sha256(array("q", token_ids).tobytes()).digest()[:DIGEST_BYTES]
+    return hashlib.sha256(token_ids).digest()[:DIGEST_BYTES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class PromptFile:
                         raise UsageError(f"{path}:{number} {error}.") from error
                     self._offsets.append(self._offsets[-1] + len(text))
                     self.tokens.append(len(line.token_ids))
-                    self._digests += digest(line.token_ids)
+                    self._digests += digest(array("q", line.token_ids))
                     samples.update(self._digests[-DIGEST_BYTES:])
                     samples.update(bytes(line.loss_mask or ()))
         except OSError as error:
@@ -105,18 +105,17 @@ class PromptFile:
         file.seek(self._offsets[index])
         text = file.read(self._offsets[index + 1] - self._offsets[index])
         try:
-            line: Line | None = parse(text, self._tokenize)
-        except BadLineError:
-            line = None
-        if line is None or digest(line.token_ids) != self.digest(index):
+            line = parse(text, self._tokenize)
+            token_ids = array("q", line.token_ids)
+            same = digest(token_ids) == self.digest(index)
+        except (BadLineError, OverflowError):
+            same = False
+        if not same:
             raise UsageError(
                 f"{self.path}:{index + 1} was changed while this ran. Put it back, and run the same command again."
             )
-        return Job(
-            index=index,
-            token_ids=tuple(line.token_ids),
-            loss_mask=None if line.loss_mask is None else tuple(line.loss_mask),
-        )
+        mask = None if line.loss_mask is None else array("q", line.loss_mask)
+        return Job(index=index, token_ids=token_ids, loss_mask=mask)
 
     def _checked(self, text: bytes, number: int, limits: Limits) -> Line:
         line = parse(text, self._tokenize)

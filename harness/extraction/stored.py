@@ -68,7 +68,7 @@ def _speculators(path: Path) -> Stored:
     return Stored(
         dtype=dtype.removeprefix("torch."),
         shape=(shape[0], len(states), *shape[1:]),
-        ids=digest(held["input_ids"].tolist()),
+        ids=digest(array("q", held["input_ids"].tolist())),
     )
 
 
