@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .needs import Needs, Request
     from .target import Target
 
+# The client of `harness extract`, which sets its release's variables by itself.
+EXTRACT = "extract"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -76,6 +79,7 @@ def require(
     run_missing: bool = False,
     max_age: float = MAX_AGE_DAYS,
     quiet: bool = True,
+    again: str = "",
 ) -> Decision:
     """Let a run through, or refuse it.
 
@@ -85,6 +89,7 @@ def require(
         run_missing: run what is missing first, if nothing else is in the way; its evidence is kept.
         max_age: of evidence, in days.
         quiet: leave stdout alone: progress goes to stderr.
+        again: what runs what is missing and goes on, in words; if not given, the command line of the gate.
 
     Raises:
         GateRefusedError: something is not covered; the message has each gap, and the command that closes it.
@@ -96,7 +101,7 @@ def require(
     if run_missing:
         decision = closed(decision, places=places, max_age=max_age, quiet=quiet)
     if not decision.passes:
-        raise GateRefusedError(refusal.text(decision))
+        raise GateRefusedError(refusal.text(decision, again=again))
     return decision
 
 
@@ -135,7 +140,7 @@ def decide(request: Request, *, places: Sequence[Path] = (), max_age: float = MA
     covered, gaps = coverage.covered(needed, list(valid.values()), release, request.device)
     engines = {group.name for group in needed.groups}
     dtypes = {str(e.spec.get("dtype")) for record in valid.values() for e in record.engines if e.group in engines}
-    unset = variables.left_to_the_suite(builds, os.environ)
+    unset = {} if request.client == EXTRACT else variables.left_to_the_suite(builds, os.environ)
     return Decision(
         request=request,
         facts=facts,

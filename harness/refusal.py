@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 _OPTIONS = {"chunked_prefill": "--no-chunked-prefill", "prefix_caching": "--no-prefix-caching"}
 
 
-def text(decision: Decision, command: Sequence[str] = ()) -> str:
-    """All of a refusal: what does not count, what is in the way, what is missing and how to close it."""
+def text(decision: Decision, command: Sequence[str] = (), *, again: str = "") -> str:
+    """All of a refusal: what does not count, what is in the way, what is missing and how to close it.
+
+    Args:
+        decision: it.
+        command: what is not started.
+        again: what runs what is missing and goes on, in words; if not given, the command line of the gate.
+    """
     total = len(decision.covered) + len(decision.gaps)
     lines = [f"refused: {len(decision.gaps)} of {total} cases that this run needs are not covered"]
     if decision.obstacles:
@@ -32,7 +38,7 @@ def text(decision: Decision, command: Sequence[str] = ()) -> str:
     if not decision.obstacles:
         if not (decision.files or decision.invalid):
             lines.append(f"there is no evidence in {decision.folder}")
-        lines += [*_gaps(decision.gaps), *_closing(decision, command)]
+        lines += [*_gaps(decision.gaps), *_closing(decision, command, again)]
     return "\n".join([*lines, *_warnings(decision)])
 
 
@@ -124,10 +130,11 @@ def _harness() -> list[str]:
     return [*(["env", f"PYTHONPATH={path}"] if path else []), sys.executable, "-m", "harness"]
 
 
-def _closing(decision: Decision, command: Sequence[str]) -> list[str]:
+def _closing(decision: Decision, command: Sequence[str], again: str) -> list[str]:
     lines = commands(decision, command)
     if len(lines) > 1:
-        return ["run what is missing, and go on:", f"  {lines[0]}", "or run it by hand first:", f"  {lines[1]}"]
+        goes_on = again or lines[0]
+        return ["run what is missing, and go on:", f"  {goes_on}", "or run it by hand first:", f"  {lines[1]}"]
     if lines:
         return ["look at it alone, and run it again when its cause is gone:", f"  {lines[0]}"]
     return ["a known fault of vLLM is on the way: choose another release or executor (docs/known-faults.md)"]

@@ -426,7 +426,11 @@ def test_gate_refuses_before_anything_is_written(
     assert "no evidence" in capsys.readouterr().err
     assert not place.output.exists()
     ((request, named),) = asked
-    assert named == {"places": [Path("some.json")], "run_missing": True}
+    assert named == {
+        "places": [Path("some.json")],
+        "run_missing": True,
+        "again": "the same command with --run-missing",
+    }
     assert (request.client, request.layers, request.longest_prompt) == ("toy_extraction:SOUND", (3, 0), 9)
 
 

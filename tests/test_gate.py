@@ -488,6 +488,18 @@ def test_refusal_of_nothing_has_one_line_to_paste(world: World) -> None:
     assert f"  {first}\n" in refusal.text(decision, ["python", "extract me.py", "--fast"])
 
 
+def test_refusal_says_how_whoever_asked_goes_on(world: World) -> None:
+    said = refusal.text(world.decide(), again="the same command with --run-missing")
+    assert "run what is missing, and go on:\n  the same command with --run-missing\nor run it by hand" in said, said
+
+
+@pytest.mark.parametrize(("client", "told"), [("executor", True), ("extract", False)])
+def test_command_that_sets_the_suites_variables_is_not_told_to(world: World, client: str, *, told: bool) -> None:
+    world.request = replace(gated.RUN, client=client)
+    said = [warning for warning in world.decide().warnings if "set them for the run too" in warning]
+    assert bool(said) is told, said
+
+
 def test_failed_case_is_not_run_again_by_itself(world: World) -> None:
     _outcome("failed", finding=FOUND)(world)
     world.write()

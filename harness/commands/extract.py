@@ -116,6 +116,7 @@ def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[
         ),
         places=options.evidence,
         run_missing=options.run_missing,
+        again="the same command with --run-missing",
     )
     for warning in decision.warnings:
         shown.say("warning", f"warning: {warning}")
