@@ -65,11 +65,31 @@ def test_wrong_command_line_exits_2(arguments: list[str], capsys: pytest.Capture
     assert "usage: harness" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("size", ["0", "-2"])
-@pytest.mark.parametrize("option", ["--tensor-parallel-size", "--pipeline-parallel-size"])
-def test_parallel_size_below_1_exits_2(option: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", option, size]) == 2
-    assert "must be 1 or more" in capsys.readouterr().err
+@pytest.mark.parametrize("size", ["0", "-2", "two", ""])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *(("check", "--tensor-parallel-size"), ("check", "--pipeline-parallel-size"), ("check", "--jobs")),
+        *(("gate", "--tensor-parallel-size"), ("gate", "--longest-prompt")),
+        *(("extract", "--tensor-parallel-size"), ("extract", "--max-num-seqs")),
+    ],
+)
+def test_size_below_1_exits_2(command: str, option: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, f"{option}={size}"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"{option}: must be 1 or more, and is {size}"), said
+
+
+@pytest.mark.parametrize("command", ["gate", "extract"])
+@pytest.mark.parametrize("layers", ["one", "2;30", "2,,30", ""])
+def test_layers_that_are_no_numbers_exit_2(command: str, layers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, f"--layers={layers}"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"--layers: give numbers with commas between them, as 2,30,58,60; not {layers}"), said
 
 
 @pytest.mark.parametrize(

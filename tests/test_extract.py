@@ -366,11 +366,9 @@ def test_somebody_elses_folder_is_refused(place: Place, capsys: pytest.CaptureFi
     [
         (["--layers", "5,0"], "layer 5 does not exist: the model has 5 decoder layers, 0 to 4"),
         (["--layers", "1,1"], "give at least one, each once"),
-        (["--layers", "one"], "--layers one: give numbers"),
         (["--model", "/nowhere"], "/nowhere/config.json: No such file or directory. Give the folder"),
         (["--shard", "3/2"], "--shard 3/2: give I/N"),
         (["--max-model-len", "9"], "has 9 tokens; 8 fit. One token is generated within --max-model-len 9"),
-        (["--max-num-seqs", "0"], "--max-num-seqs must be 1 or more"),
         (["--engine-argument", "seed"], "--engine-argument seed: give NAME=JSON"),
         (["--engine-argument", "enforce_eager=false"], "--engine-argument enforce_eager: the command sets it"),
         (["--prompts", "/nowhere"], "/nowhere: No such file or directory. Give a file of prompts"),

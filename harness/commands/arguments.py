@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
+
+def size(text: str) -> int:
+    """A number of things, 1 or more."""
+    number = int(text) if text.strip().removeprefix("-").isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, and is {text}")
+    return number
+
+
+def layers(text: str) -> tuple[int, ...]:
+    """Ids of layers."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"give numbers with commas between them, as 2,30,58,60; not {text}"
+        ) from error
 
 
 def environment(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,8 @@ from harness.errors import UsageError
 from harness.options import DEFAULT_DTYPES, DTYPES, Options, model_runner
 from harness.settings import MODEL_KINDS
 
+from . import arguments
+
 if TYPE_CHECKING:
     import argparse
 
@@ -31,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensor-parallel-size",
         action="append",
-        type=int,
+        type=arguments.size,
         default=[],
         metavar="N",
         help="only these sizes; repeat for several; 1 and 2 if not given",
@@ -45,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pipeline-parallel-size",
-        type=int,
+        type=arguments.size,
         default=1,
         metavar="N",
         help="only engines with this many pipeline stages, which the suite opens on request alone",
@@ -78,7 +80,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n",
         "--jobs",
-        type=int,
+        type=arguments.size,
         metavar="N",
         help="engines side by side; as cores and memory allow if not given",
     )
@@ -88,12 +90,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from harness import check, releases
 
-    if any(size < 1 for size in options.tensor_parallel_size):
-        raise UsageError("--tensor-parallel-size must be 1 or more")
     if options.setting and options.tensor_parallel_size:
         raise UsageError("--setting names the size as well: leave out --tensor-parallel-size")
-    if options.pipeline_parallel_size < 1:
-        raise UsageError("--pipeline-parallel-size must be 1 or more")
     if options.snapshots_of is not None:
         releases.find(options.snapshots_of)
         if options.update_snapshots:

@@ -27,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="FOLDER", help="the checkpoint")
     parser.add_argument(
         "--layers",
+        type=arguments.layers,
         required=True,
         metavar="IDS",
         help="decoder layers, 0-based: 2,30,58,60; in the order of the files",
@@ -38,11 +39,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", choices=LAYOUTS, default="connector", help="of the files; connector if not given")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="only the I-th of N parts, on this machine")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--tensor-parallel-size", type=int, default=1, metavar="N")
+    parser.add_argument("--tensor-parallel-size", type=arguments.size, default=1, metavar="N")
     parser.add_argument("--executor-backend", choices=get_args(ExecutorBackend), default="mp", help="mp if not given")
-    parser.add_argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens a forward; 8192 if not given")
-    parser.add_argument("--max-num-seqs", type=int, metavar="N", help="prompts a forward; 256 if not given")
-    parser.add_argument("--max-model-len", type=int, metavar="N", help="as the longest prompt needs if not given")
+    parser.add_argument(
+        "--max-num-batched-tokens", type=arguments.size, metavar="N", help="tokens a forward; 8192 if not given"
+    )
+    parser.add_argument(
+        "--max-num-seqs", type=arguments.size, metavar="N", help="prompts a forward; 256 if not given"
+    )
+    parser.add_argument(
+        "--max-model-len", type=arguments.size, metavar="N", help="as the longest prompt needs if not given"
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="auto, as vLLM chooses it, if not given")
     parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with the checkpoint")
     parser.add_argument(
@@ -66,20 +73,17 @@ def run(options: argparse.Namespace) -> int:
     from harness.extraction.display import display
     from harness.extraction.plan import Request, plan
 
-    for name in ("tensor_parallel_size", "max_num_batched_tokens", "max_num_seqs", "max_model_len"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more")
     same = {
         name: getattr(options, name)
         for name in (
-            *("model", "prompts", "output", "layout", "device", "dtype", "tensor_parallel_size", "executor_backend"),
+            *("model", "layers", "prompts", "output", "layout"),
+            *("device", "dtype", "tensor_parallel_size", "executor_backend"),
             *("max_num_batched_tokens", "max_num_seqs", "max_model_len", "trust_remote_code"),
         )
     }
     planned = plan(
         Request(
             **same,
-            layers=_layers(options.layers),
             shard=shard.parse(options.shard),
             engine_arguments=_engine_arguments(options.engine_argument),
         )
@@ -121,13 +125,6 @@ def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[
     for warning in decision.warnings:
         shown.say("warning", f"warning: {warning}")
     return [evidence.read(path)["digest"] for path in decision.files]
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"--layers {text}: give numbers with commas between them, as 2,30,58,60") from error
 
 
 def _engine_arguments(given: Sequence[str]) -> dict[str, Any]:

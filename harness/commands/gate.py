@@ -23,20 +23,22 @@ def request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--client", default="executor", metavar="NAME", help="as for `harness check`; executor")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--model", metavar="DIR", help="the model's folder, or its name if it is in the cache")
-    parser.add_argument("--layers", type=_layers, default=(), metavar="IDS", help="2,30,58,60")
+    parser.add_argument("--layers", type=arguments.layers, default=(), metavar="IDS", help="2,30,58,60")
     parser.add_argument("--dtype", metavar="NAME", help="float32, bfloat16, ...; the model's if not given")
-    parser.add_argument("--tensor-parallel-size", type=_size, default=1, metavar="N")
-    parser.add_argument("--pipeline-parallel-size", type=_size, default=1, metavar="N")
+    parser.add_argument("--tensor-parallel-size", type=arguments.size, default=1, metavar="N")
+    parser.add_argument("--pipeline-parallel-size", type=arguments.size, default=1, metavar="N")
     parser.add_argument(
         "--executor-backend",
         choices=("uni", "mp", "ray"),
         help="uni for one rank and mp for several if not given, as vLLM chooses",
     )
-    parser.add_argument("--max-model-len", type=_size, metavar="N")
-    parser.add_argument("--max-num-batched-tokens", type=_size, metavar="N", help="the token budget of a forward")
-    parser.add_argument("--max-num-seqs", type=_size, metavar="N", help="requests at a time")
-    parser.add_argument("--prompts", type=_size, metavar="N", help="how many there are")
-    parser.add_argument("--longest-prompt", type=_size, metavar="N", help="its tokens")
+    parser.add_argument("--max-model-len", type=arguments.size, metavar="N")
+    parser.add_argument(
+        "--max-num-batched-tokens", type=arguments.size, metavar="N", help="the token budget of a forward"
+    )
+    parser.add_argument("--max-num-seqs", type=arguments.size, metavar="N", help="requests at a time")
+    parser.add_argument("--prompts", type=arguments.size, metavar="N", help="how many there are")
+    parser.add_argument("--longest-prompt", type=arguments.size, metavar="N", help="its tokens")
     parser.add_argument("--no-chunked-prefill", action="store_false", dest="chunked_prefill")
     parser.add_argument("--no-prefix-caching", action="store_false", dest="prefix_caching")
     parser.add_argument("--async-scheduling", action="store_true")
@@ -81,14 +83,3 @@ def run(options: argparse.Namespace) -> int:
 def _quiet(options: argparse.Namespace) -> bool:
     """Whether stdout is the command's, or the JSON's."""
     return bool(options.command_line) or options.json
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
-def _size(text: str) -> int:
-    size = int(text)
-    if size < 1:
-        raise ValueError(text)
-    return size
