@@ -6,7 +6,6 @@ import contextlib
 import json
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -207,7 +206,6 @@ def _free() -> int:
 
 
 def _check(environment: Environment, arguments: Sequence[str], *, as_json: bool) -> int:
-    # A session of its own: ^C reaches this process alone, which passes it on once.
     process = subprocess.Popen(
         [str(environment.python), "-m", "harness", "check", *arguments],
         env=processes.child_variables(),
@@ -215,12 +213,7 @@ def _check(environment: Environment, arguments: Sequence[str], *, as_json: bool)
         start_new_session=True,
     )
     try:
-        return process.wait()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.wait(CLOSING_SECONDS)
-        raise
+        return processes.wait(process, CLOSING_SECONDS)
     finally:
         processes.end_session(process.pid)
         process.wait()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -121,7 +119,6 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
 
     start = time.monotonic()
     reference = start_reference(run)
-    # A session of its own: ^C reaches this process alone, which passes it on once.
     cases = subprocess.Popen(
         command,
         stdout=sys.stderr if options.as_json else None,
@@ -157,11 +154,8 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
 def _wait(cases: subprocess.Popen[bytes]) -> int:
     """The exit status of pytest; `INTERRUPTED` after ^C, once it has closed its engines."""
     try:
-        return cases.wait()
+        return processes.wait(cases, CLOSING_SECONDS)
     except KeyboardInterrupt:
-        cases.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            cases.wait(CLOSING_SECONDS)
         cases.kill()
         cases.wait()
         return INTERRUPTED

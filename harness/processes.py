@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -67,6 +68,24 @@ def wait_ended(pids: Iterable[int], patience: float) -> None:
         waiting -= set(ended(waiting))
         if waiting:
             time.sleep(0.02)
+
+
+def wait(process: subprocess.Popen[bytes], closing: float) -> int:
+    """Wait for a process that has a session of its own, so that ^C reaches this one alone.
+
+    Returns:
+        Its exit status.
+
+    Raises:
+        KeyboardInterrupt: after ^C, which is passed on once: it has ended, or ``closing`` seconds are over.
+    """
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(closing)
+        raise
 
 
 def segments(pids: Iterable[int]) -> set[str]:
