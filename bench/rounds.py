@@ -109,12 +109,17 @@ class Race:
             self._say(f"{lane.way.name} is up after {lane.engine.timings['open']:.0f} s")
 
     def warm_up(self) -> None:
-        """Two steps' worth of prompts a way, not measured: kernels are compiled, buffers are there."""
+        """Not measured: kernels are compiled, buffers are there.
+
+        Two steps' worth of prompts where nothing is written. Else a round: a virtual machine gets memory from its
+        host when it is touched for the first time, which no later file pays for. All of them where they stay: what
+        is there in the first round is there in the last.
+        """
         steps = 2 * max(1, self._plan.shape.budget // self._plan.tokens)
         for lane in self._going():
+            count = self._plan.round_prompts(lane.way) if lane.way.writes else steps
             with self._in(lane):
-                # All of them where they stay: what is there in the first round is there in the last.
-                took = self._deliver(lane, self._prompts if lane.way.keeps else self._prompts[:steps])
+                took = self._deliver(lane, self._prompts if lane.way.keeps else self._prompts[:count])
                 self._say(f"{lane.way.name} warm-up {took['seconds']:.2f} s")
 
     def run(self, rounds: int, patience: float, deadline: float) -> Iterator[None]:
