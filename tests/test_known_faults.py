@@ -10,7 +10,10 @@ from harness import known_faults, releases, settings
 from harness.known_faults import KnownFault
 
 CASES = TESTS.parent / "cases"
-GROUPS = [group.name for kind in settings.MODEL_KINDS for group in settings.plan([], [], kind)]
+GROUPS = [
+    *(group.name for kind in settings.MODEL_KINDS for group in settings.plan([], [], kind)),
+    *(group.name for group in settings.plan([], [], on_request=[settings.PP2])),
+]
 
 
 def _cases() -> list[str]:
