@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import json
 import os
 import sys
 from pathlib import Path
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import flow
 import pytest
 
-from harness import __version__, cli, evidence, gate, hardware, identity, needs, sources, target, variables
+from harness import __version__, cli, evidence, gate, hardware, identity, needs, refusal, sources, target, variables
 from harness.evidence import CaseResult, EngineResult, Evidence
 from harness.needs import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 RELEASE = flow.RELEASE
 RUN = Request(client="executor", tensor_parallel_size=2)
@@ -38,11 +39,14 @@ CONFIG: dict[str, Any] = {
     "torch_dtype": "bfloat16",
 }
 
+FOUND = {"expected": "a", "got": "b", "cause": "the buffer was read too early", "advice": "wait"}
+
 
 class World:
     """What is here, and a record of a run that covers `RUN`: change either, and ask."""
 
     def __init__(self, folder: Path, request: Request = RUN) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder = folder
         self.request = request
         self.facts: dict[str, Any] = copy.deepcopy(flow.FACTS)
@@ -123,6 +127,24 @@ class World:
         with pytest.MonkeyPatch.context() as monkeypatch:
             self.use(monkeypatch)
             return gate.decide(self.request, **{"places": [self.folder], **named})
+
+    def refused(self, **named: Any) -> str:
+        """What a refusal says."""
+        decision = self.decide(**named)
+        assert not decision.passes, f"it was let through: {decision.covered}"
+        return refusal.text(decision)
+
+
+def model(folder: Path, **changes: Any) -> str:
+    """A checkpoint, as far as the gate reads it: its config."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}), encoding="utf-8")
+    return str(folder)
+
+
+def outcome(outcome: str, **others: Any) -> Callable[[World], None]:
+    """Have one case end so."""
+    return lambda world: world.result("test_sound_data", outcome=outcome, **others)
 
 
 def main(arguments: list[str]) -> int:
