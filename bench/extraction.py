@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
         tmpfs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=options.tmpfs)))
         facts = {**_facts(plan, environment), "raw_bytes_per_second": _raw(plan, tmpfs)}
         _say(f"raw: {json.dumps(facts['raw_bytes_per_second'])}")
-        plan.shape.write(work / "model")
+        plan.shape.write(work / "model", plan.tensor_parallel_size)
         variables = build.environment if build else {}
         lanes = stack.enter_context(opened(plan, ways, work=work, tmpfs=tmpfs, variables=variables))
         race = Race(plan, lanes, plan.shape.random_prompts(plan.prompts, plan.tokens), _say)

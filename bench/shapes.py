@@ -65,10 +65,14 @@ class Shape:
         """What one token's captured states take."""
         return len(self.layers) * self.hidden_size * {"float32": 4, "bfloat16": 2}[self.dtype]
 
-    def write(self, folder: Path) -> None:
-        """Write what vLLM opens: for the wide model, a config alone."""
+    def write(self, folder: Path, ranks: int) -> None:
+        """Write what vLLM opens: for the wide model, a config alone.
+
+        Raises:
+            UsageError: the tiny model does not divide among so many ranks.
+        """
         if self.config is deepseek_v2.CONFIG:
-            deepseek_v2.write(folder)
+            deepseek_v2.write(folder, ranks=ranks)
         else:
             folder.mkdir(parents=True)
             (folder / "config.json").write_text(json.dumps(self.config, indent=1), encoding="utf-8")

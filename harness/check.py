@@ -114,19 +114,24 @@ def _willing(groups: list[Group], options: Options) -> list[Group]:
 
 
 def prepare(work: Path, facts: dict[str, Any], options: Options, groups: Sequence[Group]) -> Run:
-    """Fill a work folder: the checkpoints, the prompts, and what the run is about."""
+    """Fill a work folder: the checkpoints, the prompts, and what the run is about.
+
+    Raises:
+        UsageError: no checkpoint divides among so many ranks.
+    """
     from .models import WRITERS, deepseek_v2
 
     release = facts["release"] or facts["version"]
     build = identity.build(facts)
     kinds = dict.fromkeys(group.model_kind for group in groups)
+    ranks = max(group.setting.tensor_parallel_size for group in groups)
     run = Run(
         release=release,
         device=options.device,
         dtype=options.dtype,
         groups=tuple(groups),
         layers=(deepseek_v2.NUM_LAYERS - 1, 0, 2, 1, 3),
-        checkpoints={kind: str(WRITERS[kind](work / kind, dtype=options.dtype)) for kind in kinds},
+        checkpoints={kind: str(WRITERS[kind](work / kind, dtype=options.dtype, ranks=ranks)) for kind in kinds},
         work=str(work),
         snapshots=str(sources.suite() / "snapshots" / options.snapshots(release)),
         variables=build.environment if build else {},

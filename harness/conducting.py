@@ -105,7 +105,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
         *("-q", "--tb=no", "--no-header", "--no-summary"),
     ]
-    count = machine.jobs(len(run.groups), options.jobs, run.variables)
+    count = machine.jobs(run.groups, options.jobs, run.variables)
     if count > 1:
         # A crash is not tried again: with loadgroup, xdist gives the case that crashed to worker after worker.
         command += ["-n", str(count), "--dist", "loadgroup", "--max-worker-restart", "0"]

@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING
 from .errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-# One engine with two workers, and the reference beside it.
-MEMORY_PER_GROUP = 6 * 2**30
+    from .settings import Group
+
+# A worker, and a host with the reference beside it.
+MEMORY_OF_A_PROCESS = 2 * 2**30
 
 
-def jobs(groups: int, wanted: int | None, variables: Mapping[str, str]) -> int:
+def jobs(groups: Sequence[Group], wanted: int | None, variables: Mapping[str, str]) -> int:
     """How many engine groups run side by side: as many as there are cores and memory for.
 
     One where workers are bound to cores by number: two engines would spin on the same ones.
     """
     if wanted is not None:
-        return max(1, min(wanted, groups))
+        return max(1, min(wanted, len(groups)))
     if "|" in variables.get("VLLM_CPU_OMP_THREADS_BIND", ""):
         return 1
-    return max(1, min(len(os.sched_getaffinity(0)), _available_memory() // MEMORY_PER_GROUP, groups))
+    largest = MEMORY_OF_A_PROCESS * (1 + max((group.setting.ranks for group in groups), default=1))
+    return max(1, min(len(os.sched_getaffinity(0)), _available_memory() // largest, len(groups)))
 
 
 def gpus() -> int:

@@ -123,7 +123,7 @@ def _plan(device: Device = "cpu") -> Plan:
 
 
 def test_the_wide_model_is_a_config_alone(tmp_path: Path) -> None:
-    SHAPES["cuda"].write(tmp_path / "model")
+    SHAPES["cuda"].write(tmp_path / "model", 2)
     for way in WAYS:
         check_spec(_plan("cuda").spec(way, tmp_path / "model", tmp_path))
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["config.json"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Writer(Protocol):
-    def __call__(self, folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path: ...
+    def __call__(self, folder: Path, *, seed: int = 0, dtype: str = "float32", ranks: int = 2) -> Path: ...
 
 
 WRITERS: Mapping[ModelKind, Writer] = {

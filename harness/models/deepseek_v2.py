@@ -4,7 +4,8 @@ The dimensions of a head are the published ones, as attention backends take few 
 with qk_rope_head_dim 64 (head size 576), and its prefill on a Hopper GPU only 128 and 64 against 128, and two more
 (0.26.0, v1/attention/backends/mla/prefill/flash_attn.py; up to 0.20.2 FlashAttention 3 itself refuses others).
 The CPU kernel for grouped experts wants twice a rank's moe_intermediate_size to be a multiple of 64, so it is 64
-for TP=2 (0.17.1, vllm/model_executor/layers/fused_moe/cpu_fused_moe.py only checks 32). Rotary scaling is set, as in
+for TP=2 (0.17.1, vllm/model_executor/layers/fused_moe/cpu_fused_moe.py only checks 32). For more ranks, `config` has
+more of what they share. Rotary scaling is set, as in
 every published DeepSeek and Kimi checkpoint: without it, vLLM's CPU rotary kernel is wrong at every position but the
 first (seen on 0.12.0 to 0.21.0).
 
@@ -20,6 +21,8 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
+from harness.errors import UsageError
+
 from . import tokenizer
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ NUM_LAYERS = 5
 HIDDEN_SIZE = 64
 VOCAB_SIZE = 128
 MAX_MODEL_LEN = 512
+# Of heads, as vLLM gives every rank as many; and of the vocabulary, which every rank has a part of.
+MOST_RANKS = 64
+_INNER_OF_A_RANK = 32
 
 CONFIG: dict[str, Any] = {
     "architectures": ["DeepseekV2ForCausalLM"],
@@ -80,6 +86,26 @@ CONFIG: dict[str, Any] = {
     "torch_dtype": "float32",
     "use_cache": True,
 }
+
+
+def config(ranks: int = 2) -> dict[str, Any]:
+    """The config of a checkpoint that divides among so many ranks, and among two.
+
+    Raises:
+        UsageError: none does.
+    """
+    if ranks > MOST_RANKS or ranks & (ranks - 1):
+        raise UsageError(
+            f"the tiny checkpoints do not divide among {ranks} ranks: take a power of two, up to {MOST_RANKS}."
+        )
+    heads = max(ranks, CONFIG["num_attention_heads"])
+    return {
+        **CONFIG,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "intermediate_size": _INNER_OF_A_RANK * heads,
+        "moe_intermediate_size": _INNER_OF_A_RANK * heads,
+    }
 
 
 def _orders(vocabulary: int, experts: int) -> torch.Tensor:
@@ -163,13 +189,17 @@ def cast(made: dict[str, torch.Tensor], dtype: str) -> dict[str, torch.Tensor]:
     return {name: tensor.to(getattr(torch, dtype)) for name, tensor in made.items()}
 
 
-def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
-    """Write config, tokenizer and ``model.safetensors`` (2M parameters; 8 MB in float32) into a folder."""
+def write(folder: Path, *, seed: int = 0, dtype: str = "float32", ranks: int = 2) -> Path:
+    """Write config, tokenizer and ``model.safetensors`` into a folder: 2M parameters for two ranks, 9M for eight.
+
+    Raises:
+        UsageError: as `config`.
+    """
     from safetensors.torch import save_file
 
+    made = {**config(ranks), "torch_dtype": dtype}
     folder.mkdir(parents=True, exist_ok=True)
-    config = {**CONFIG, "torch_dtype": dtype}
-    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(made, indent=2), encoding="utf-8")
     bos, eos = CONFIG["bos_token_id"], CONFIG["eos_token_id"]
     tokenizer.write(
         folder,
@@ -177,5 +207,5 @@ def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
         special={bos: f"<{bos}>", eos: f"<{eos}>"},
         roles={"bos_token": bos, "eos_token": eos, "unk_token": bos},
     )
-    save_file(cast(weights(CONFIG, seed), dtype), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file(cast(weights(made, seed), dtype), str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 # The prompts of the suite leave 0 and 1 out (harness/prompts.py).
 MEDIA_TOKEN = 1
 
-TEXT_CONFIG: dict[str, Any] = {
-    **deepseek_v2.CONFIG,
+_V3: dict[str, Any] = {
     "architectures": ["DeepseekV3ForCausalLM"],
     "model_type": "kimi_k2",
     "q_lora_rank": 32,
@@ -34,29 +33,38 @@ TEXT_CONFIG: dict[str, Any] = {
     "eos_token_id": 0,
 }
 
-_VISION_CONFIG: dict[str, Any] = {
+_VISION: dict[str, Any] = {
     "patch_size": 14,
     # Up to 0.31.0 under vLLM's own names, since 0.32.0 under those of transformers.
     **{f"{prefix}pos_emb_{side}": 4 for prefix in ("init_", "") for side in ("height", "width", "time")},
-    "num_attention_heads": 2,
     "num_hidden_layers": 1,
-    "hidden_size": 64,
     "intermediate_size": 64,
     "merge_kernel_size": [2, 2],
-    "mm_hidden_size": TEXT_CONFIG["hidden_size"],
+    "mm_hidden_size": deepseek_v2.HIDDEN_SIZE,
 }
+_VISION_HEAD = 32
 
-CONFIG: dict[str, Any] = {
+_WRAPPER: dict[str, Any] = {
     "architectures": ["KimiK25ForConditionalGeneration"],
     "model_type": "kimi_k25",
-    "text_config": TEXT_CONFIG,
-    "vision_config": _VISION_CONFIG,
     "media_placeholder_token_id": MEDIA_TOKEN,
     "image_token_id": MEDIA_TOKEN,
     "pad_token_id": 0,
     "tie_word_embeddings": False,
-    "torch_dtype": "float32",
 }
+
+
+def config(ranks: int = 2, dtype: str = "float32") -> dict[str, Any]:
+    """The config of a checkpoint that divides among so many ranks, and among two.
+
+    Raises:
+        UsageError: none does.
+    """
+    text = {**deepseek_v2.config(ranks), **_V3, "torch_dtype": dtype}
+    heads = text["num_attention_heads"]
+    vision = {**_VISION, "num_attention_heads": heads, "hidden_size": _VISION_HEAD * heads}
+    return {**_WRAPPER, "text_config": text, "vision_config": vision, "torch_dtype": dtype}
+
 
 _PROCESSOR = '''\
 from transformers.image_processing_utils import BaseImageProcessor
@@ -97,12 +105,12 @@ _PREPROCESSOR_CONFIG: dict[str, Any] = {
 }
 
 
-def _vision_weights(seed: int) -> dict[str, torch.Tensor]:
+def _vision_weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     """Random float32 weights of the vision tower and of the projector into the text model."""
     import torch  # Here, as in deepseek_v2.
 
     generator = torch.Generator().manual_seed(seed)
-    width, inner = _VISION_CONFIG["hidden_size"], _VISION_CONFIG["intermediate_size"]
+    width, inner = config["hidden_size"], config["intermediate_size"]
     merged = 4 * width
     made: dict[str, torch.Tensor] = {}
 
@@ -122,22 +130,26 @@ def _vision_weights(seed: int) -> dict[str, torch.Tensor]:
     add("vision_tower.encoder.final_layernorm", width)
     add("mm_projector.pre_norm", width)
     add("mm_projector.proj.0", merged, merged)
-    add("mm_projector.proj.2", _VISION_CONFIG["mm_hidden_size"], merged)
+    add("mm_projector.proj.2", config["mm_hidden_size"], merged)
     return made
 
 
-def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
-    """Write the checkpoint into a folder: weights (2.1M parameters), configs, tokenizer, media processor."""
+def write(folder: Path, *, seed: int = 0, dtype: str = "float32", ranks: int = 2) -> Path:
+    """Write the checkpoint into a folder: weights (2M parameters for two ranks), configs, tokenizer, media processor.
+
+    Raises:
+        UsageError: as `config`.
+    """
     from safetensors.torch import save_file
 
+    made = config(ranks, dtype)
     folder.mkdir(parents=True, exist_ok=True)
-    config = {**CONFIG, "torch_dtype": dtype, "text_config": {**TEXT_CONFIG, "torch_dtype": dtype}}
     for name, content in (
-        ("config.json", config),
+        ("config.json", made),
         ("preprocessor_config.json", _PREPROCESSOR_CONFIG),
     ):
         (folder / name).write_text(json.dumps(content, indent=2), encoding="utf-8")
-    eos = TEXT_CONFIG["eos_token_id"]
+    eos = _V3["eos_token_id"]
     tokenizer.write(
         folder,
         vocab_size=deepseek_v2.VOCAB_SIZE,
@@ -145,7 +157,8 @@ def write(folder: Path, *, seed: int = 0, dtype: str = "float32") -> Path:
         roles={"eos_token": eos, "pad_token": eos, "unk_token": eos},
     )
     (folder / "media_processor.py").write_text(_PROCESSOR, encoding="utf-8")
-    text = {f"language_model.{name}": made for name, made in deepseek_v2.weights(TEXT_CONFIG, seed).items()}
-    made = deepseek_v2.cast({**text, **_vision_weights(seed)}, dtype)
-    save_file(made, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    text = deepseek_v2.weights(made["text_config"], seed)
+    weights = {f"language_model.{name}": tensor for name, tensor in text.items()}
+    weights |= _vision_weights(made["vision_config"], seed)
+    save_file(deepseek_v2.cast(weights, dtype), str(folder / "model.safetensors"), metadata={"format": "pt"})
     return folder
