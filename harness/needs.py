@@ -48,7 +48,7 @@ class Request:
     """What a real run is going to do; None where nothing is said, and then anything is possible.
 
     ``prompts`` is their number, ``longest_prompt`` in tokens. ``executor_backend`` is vLLM's choice if not given: the
-    process itself for one rank, processes for several.
+    process itself for one rank, processes for several. ``engine_arguments`` are the names of further ones of vLLM.
     """
 
     client: str = "executor"
@@ -67,6 +67,7 @@ class Request:
     chunked_prefill: bool = True
     prefix_caching: bool = True
     async_scheduling: bool = False
+    engine_arguments: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -149,7 +150,9 @@ def work_out(request: Request, target: Target | None, devices: Mapping[str, Any]
             unseen["recorded"].append(case.name)
         else:
             found.append(Need(case=case, group=group, reason=f"{case.why} ({reason})" if reason else case.why))
-    uncovered = obstacles.uncovered(request, target, list(table()["architectures"]))
+    uncovered = obstacles.uncovered(
+        request, target, known=list(table()["architectures"]), harmless=table()["harmless"]["engine_arguments"]
+    )
     return Needs(
         needs=tuple(found),
         obstacles=tuple(obstacles.of(request, target, devices)),

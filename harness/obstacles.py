@@ -5,6 +5,9 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any
 
+from .errors import UsageError
+from .models import deepseek_v2
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,13 +30,7 @@ def of(request: Request, target: Target | None, devices: Mapping[str, Any]) -> I
             yield f"{request.pipeline_parallel_size} stages for {target.num_layers} layers: lower the pipeline size"
     if repeated := sorted(layer for layer, count in collections.Counter(request.layers).items() if count > 1):
         yield f"layers {repeated} are asked for twice: give each once"
-    if request.executor == "uni" and request.ranks > 1:
-        yield f"executor uni has one rank, not {request.ranks}: use mp"
-    if devices["kind"] != "cpu" and request.executor != "ray" and request.ranks > devices["count"]:
-        yield (
-            f"{request.ranks} ranks need as many devices, and there are {devices['count']}: lower the sizes, or look "
-            f"at CUDA_VISIBLE_DEVICES"
-        )
+    yield from _ranks(request, devices)
     longest, room = request.longest_prompt, request.max_model_len
     if longest is not None and room is not None and longest >= room:
         yield f"a prompt of {longest} tokens and the one that is generated do not fit max_model_len {room}"
@@ -55,20 +52,45 @@ def _layers(request: Request, target: Target) -> Iterator[str]:
         )
 
 
+def _ranks(request: Request, devices: Mapping[str, Any]) -> Iterator[str]:
+    if request.executor == "uni" and request.ranks > 1:
+        yield f"executor uni has one rank, not {request.ranks}: use mp"
+    if devices["kind"] != "cpu" and request.executor != "ray" and request.ranks > devices["count"]:
+        yield (
+            f"{request.ranks} ranks need as many devices, and there are {devices['count']}: lower the sizes, or look "
+            f"at CUDA_VISIBLE_DEVICES"
+        )
+    try:
+        deepseek_v2.config(request.tensor_parallel_size)
+    except UsageError as error:
+        yield str(error)
+
+
 def _lengths(request: Request, target: Target) -> Iterator[str]:
     longest, positions = request.longest_prompt, target.max_positions
     if longest is not None and positions is not None and request.max_model_len is None and longest >= positions:
         yield f"a prompt of {longest} tokens does not fit the model's {positions} positions: shorten it"
 
 
-def uncovered(request: Request, target: Target | None, known: Sequence[str]) -> Iterator[str]:
-    """What of a run no case covers; ``known`` are the architectures that the suite has a tiny model of."""
+def uncovered(
+    request: Request, target: Target | None, *, known: Sequence[str], harmless: Sequence[str]
+) -> Iterator[str]:
+    """What of a run no case covers.
+
+    Args:
+        request: the run.
+        target: its model, if one is named.
+        known: the architectures that the suite has a tiny model of.
+        harmless: engine arguments that make no difference to a capture.
+    """
     if target is None:
         yield "no --model: nothing is known of its layers, its wrapper, its weights and its dtype"
     else:
         yield from _uncovered_model(target, known)
     if request.pipeline_parallel_size > 1:
         yield "chunks, preemption and cached prefixes are proved on one pipeline stage"
+    if others := [name for name in request.engine_arguments if name not in harmless]:
+        yield f"no case runs with {', '.join(others)}: other kernels, layouts or paths may be taken"
     if request.executor == "ray":
         yield "chunks, preemption and cached prefixes are proved with processes in place of Ray's workers"
 

@@ -104,7 +104,9 @@ def arguments(request: Request) -> list[str]:
         value = getattr(request, field.name)
         if value == field.default:
             continue
-        if field.name in _OPTIONS:
+        if field.name == "engine_arguments":
+            words += [part for name in value for part in ("--engine-argument", name)]
+        elif field.name in _OPTIONS:
             words.append(_OPTIONS[field.name])
         elif value is True:
             words.append(f"--{field.name.replace('_', '-')}")

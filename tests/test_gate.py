@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import json
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from gated import World
 
 from harness import check, evidence, gate, refusal, settings
+from harness.commands import gate as command
 from harness.errors import GateRefusedError
 from harness.needs import Request
 
@@ -117,11 +119,16 @@ def test_arguments_say_the_request_again() -> None:
         chunked_prefill=False,
         prefix_caching=False,
         async_scheduling=True,
+        engine_arguments=("quantization", "seed"),
     )
     assert refusal.arguments(request) == [
         *("--client", "llm", "--model", "a b", "--layers", "2,30", "--max-num-seqs", "4"),
         *("--no-chunked-prefill", "--no-prefix-caching", "--async-scheduling"),
+        *("--engine-argument", "quantization", "--engine-argument", "seed"),
     ]
+    parser = argparse.ArgumentParser()
+    command.request_arguments(parser)
+    assert command.request(parser.parse_args(refusal.arguments(request))) == request
 
 
 def test_decision_as_json_says_all_of_it(world: World) -> None:

@@ -137,6 +137,7 @@ def test_wrapped_model_needs_the_wrapper(world: World, tmp_path: Path) -> None:
             r"vLLM wants max_num_batched_tokens \(128\) to be no less",
         ),
         ({"async_scheduling": True}, "client executor refuses async-tp2: it drives the executor in its own process"),
+        ({"tensor_parallel_size": 128}, "the tiny checkpoints do not divide among 128 ranks: take a power of two"),
         ({"pipeline_parallel_size": 62}, "62 stages for 61 layers"),
     ],
 )

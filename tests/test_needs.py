@@ -102,6 +102,11 @@ def test_reason_says_what_of_the_run_asks_for_a_case(changes: dict[str, Any], co
         ({"pipeline_parallel_size": 2, "executor_backend": "mp"}, gated.CONFIG, "proved on one pipeline stage"),
         ({"executor_backend": "ray"}, gated.CONFIG, "with processes in place of Ray's workers"),
         ({"tensor_parallel_size": 8}, gated.CONFIG, "the structure of replies under mp-tp8 is recorded nowhere"),
+        (
+            {"engine_arguments": ("load_format", "quantization", "compilation_config")},
+            gated.CONFIG,
+            "no case runs with quantization, compilation_config: other kernels",
+        ),
         ({"client": "mine:CLIENT"}, gated.CONFIG, "client mine:CLIENT does not show what these cases look at"),
         ({"client": "llm"}, gated.CONFIG, "client llm does not show what these cases look at: test_steps"),
     ],
@@ -111,8 +116,9 @@ def test_what_no_case_covers_is_said(changes: dict[str, Any], config: dict[str, 
     assert [text for text in warnings if said in text] != [], warnings
 
 
-def test_of_a_known_model_on_two_ranks_nothing_is_left_uncovered() -> None:
-    assert _work_out(gated.RUN, gated.CONFIG).warnings == ()
+@pytest.mark.parametrize("further", [(), ("gpu_memory_utilization", "load_format")])
+def test_of_a_known_model_on_two_ranks_nothing_is_left_uncovered(further: tuple[str, ...]) -> None:
+    assert _work_out(replace(gated.RUN, engine_arguments=further), gated.CONFIG).warnings == ()
 
 
 def test_ray_may_have_more_ranks_than_this_machine() -> None:

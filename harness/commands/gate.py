@@ -15,6 +15,8 @@ from . import arguments
 if TYPE_CHECKING:
     import argparse
 
+    from harness.needs import Request
+
 HELP = "start a command only if evidence for this very environment covers what it needs"
 
 
@@ -42,6 +44,23 @@ def request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-chunked-prefill", action="store_false", dest="chunked_prefill")
     parser.add_argument("--no-prefix-caching", action="store_false", dest="prefix_caching")
     parser.add_argument("--async-scheduling", action="store_true")
+    parser.add_argument(
+        "--engine-argument",
+        action="append",
+        default=[],
+        dest="engine_arguments",
+        metavar="NAME",
+        help="a further engine argument of vLLM that the run gives; repeat for several",
+    )
+
+
+def request(options: argparse.Namespace) -> Request:
+    """What these options say, less the values of engine arguments."""
+    from harness.needs import Request
+
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
+    names = tuple(text.partition("=")[0] for text in options.engine_arguments)
+    return Request(**{**given, "engine_arguments": names})
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -57,13 +76,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from harness import gate, refusal
-    from harness.needs import Request
 
     if options.max_age <= 0:
         raise UsageError("--max-age must be more than 0 days")
-    request = Request(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Request)})
+    asked = request(options)
     command: list[str] = options.command_line
-    decision = gate.decide(request, places=options.evidence, max_age=options.max_age)
+    decision = gate.decide(asked, places=options.evidence, max_age=options.max_age)
     if options.run_missing:
         decision = gate.closed(decision, places=options.evidence, max_age=options.max_age, quiet=_quiet(options))
     out = sys.stderr if command else sys.stdout
