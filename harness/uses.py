@@ -16,6 +16,8 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_FORM = "docs/how-to/predict-what-breaks.md shows the form"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
@@ -82,9 +84,14 @@ def find(name: str) -> tuple[Client, ...]:
     if not name.endswith(".toml"):
         raise UsageError(f"no client {name!r} is declared: give one of {', '.join(declared())}, or a .toml file.")
     try:
-        return tuple(_clients(tomllib.loads(Path(name).read_text(encoding="utf-8")), name).values())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{name} cannot be read as TOML: {error}") from error
+        text = Path(name).read_text(encoding="utf-8")
+        return tuple(_clients(tomllib.loads(text), name).values())
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {name}: give the path of one that declares clients ({_FORM}).") from error
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}. Give a file that can be ({_FORM}).") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{name} cannot be read as TOML: {error}. Correct it ({_FORM}).") from error
 
 
 def _clients(document: dict[str, Any], source: str) -> dict[str, Client]:
@@ -98,9 +105,7 @@ def _clients(document: dict[str, Any], source: str) -> dict[str, Client]:
             for name, row in document.items()
         }
     except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{source} declares a client wrongly: {error}. docs/how-to/predict-what-breaks.md shows the form."
-        ) from error
+        raise UsageError(f"{source} declares a client wrongly: {error}. Correct it ({_FORM}).") from error
     for client in clients.values():
         if unknown := sorted(client.objects - watched.names()):
             raise UsageError(

@@ -262,7 +262,7 @@ at = "mine.py"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[mine", "cannot be read as TOML"),
+        ("[mine", r"cannot be read as TOML: .*\. Correct it \(docs/how-to/predict-what-breaks\.md shows the form\)"),
         ("[mine]\nuses = []", "written_for"),
         (
             "[mine]\nwritten_for = '0.11.0'\nuses = [{ object = 'Request.nothing' }]",
@@ -277,11 +277,17 @@ def test_declaration_that_is_wrong_says_how(tmp_path: Path, text: str, said: str
         uses.find(declare(tmp_path, text))
 
 
-def test_unknown_client_names_those_that_are_declared(tmp_path: Path) -> None:
+def test_unknown_client_names_those_that_are_declared() -> None:
     with pytest.raises(UsageError, match=r"executor, llm, speculators 0\.3\.0"):
         uses.find("mine")
-    with pytest.raises(UsageError, match="No such file"):
+
+
+def test_file_that_is_not_there_is_no_bad_toml(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(UsageError, match=r"there is no file .*none\.toml: give the path"):
         uses.find(str(tmp_path / "none.toml"))
+    with pytest.raises(UsageError, match=r"folder\.toml cannot be read: Is a directory\. Give a file"):
+        uses.find(str(tmp_path / "folder.toml"))
 
 
 def test_every_recorded_name_that_a_client_declares_was_recorded_on_the_release_it_is_written_for() -> None:

@@ -50,11 +50,28 @@ def load(name: str) -> Client:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # Its author's module may raise anything.
-        raise UsageError(f"client {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise UsageError(
+            f"client {name!r} cannot be loaded: {type(error).__name__}: {error}. {_advice(target, error)}"
+        ) from error
     missing = [member for member in ("name", "refuses", "open") if not hasattr(found, member)]
     if missing:
         raise UsageError(f"client {name!r} lacks {', '.join(missing)} (docs/how-to/add-a-client.md).")
     return cast("Client", found)
+
+
+def _advice(target: str, error: Exception) -> str:
+    """What to do about a client that cannot be loaded."""
+    module, _, attribute = target.partition(":")
+    if isinstance(error, ModuleNotFoundError):
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            return (
+                "Put the folder that holds it on PYTHONPATH (PYTHONPATH=$PWD for the current one), or install its "
+                "package into this environment."
+            )
+        return "Install what it imports into this environment, or correct the import."
+    if module and isinstance(error, AttributeError) and error.name == attribute:
+        return f"Give the name of an object in {module} (docs/how-to/add-a-client.md)."
+    return "Correct it and run it again (docs/how-to/add-a-client.md)."
 
 
 def repairs(names: Iterable[str], device: str) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.clients import IN_HOUSE
 from harness.errors import UsageError
 from harness.options import DEFAULT_DTYPES, DTYPES, Options, model_runner
 from harness.settings import MODEL_KINDS
@@ -23,8 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="executor, llm (both if not given), extract-hidden-states, speculators-0.3.0, or module:attribute; "
-        "repeat for several",
+        help=f"{', '.join(IN_HOUSE)}, or module:attribute for your own; repeat for several; executor and llm if not "
+        "given",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
