@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ def text(decision: Decision, command: Sequence[str] = (), *, again: str = "") ->
     Args:
         decision: it.
         command: what is not started.
-        again: what runs what is missing and goes on, in words; if not given, the command line of the gate.
+        again: the command line that runs what is missing and goes on; the gate's own if not given.
     """
     total = len(decision.covered) + len(decision.gaps)
     lines = [f"refused: {len(decision.gaps)} of {total} cases that this run needs are not covered"]
@@ -97,6 +98,11 @@ def again(request: Request, command: Sequence[str]) -> str:
     return shlex.join([*_harness(), *words])
 
 
+def this_command(*further: str) -> str:
+    """The command line that this program was started with, and further arguments behind it."""
+    return shlex.join([*_harness(), *sys.argv[1:], *further])
+
+
 def arguments(request: Request) -> list[str]:
     """A request as options of ``harness gate``."""
     words: list[str] = []
@@ -125,11 +131,12 @@ def unset(left: Mapping[str, str]) -> list[str]:
 
 
 def _harness() -> list[str]:
-    """How this program is called here."""
-    if not sys.argv[0].endswith("__main__.py"):
-        return ["harness"]
-    path = os.environ.get("PYTHONPATH")
-    return [*(["env", f"PYTHONPATH={path}"] if path else []), sys.executable, "-m", "harness"]
+    """How this program is called here, from a shell that may know neither its folder nor its variables."""
+    script, path = sys.argv[0], os.environ.get("PYTHONPATH")
+    called = ["harness" if shutil.which("harness") == script else script]
+    if script.endswith("__main__.py"):
+        called = [sys.executable, "-m", "harness"]
+    return [*(["env", f"PYTHONPATH={path}"] if path else []), *called]
 
 
 def _closing(decision: Decision, command: Sequence[str], again: str) -> list[str]:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from safetensors.numpy import load_file
 
 from harness import cli, identity, processes
 from harness.commands import extract
-from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, UsageError
+from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, HarnessError, UsageError
 from harness.extraction import conduct, folder
 from harness.extraction.layouts import LAYOUTS
 from harness.extraction.plan import AXES
@@ -226,6 +227,33 @@ def test_layouts_of_the_command_are_those_that_there_are() -> None:
     assert set(AXES) == set(LAYOUTS)
 
 
+def _require_last(out: str, event: str, code: int, said: str) -> None:
+    """The last line is of the end, for a program: all of what stderr says."""
+    last = json.loads(out.splitlines()[-1])
+    assert (last["event"], last["exit_code"]) == (event, code), last
+    assert said in last["text"], last
+
+
+def test_fault_of_ours_is_an_event_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise KeyError("nothing")
+
+    monkeypatch.setattr(identity, "environment", broken)
+    assert place.run("--json") == HarnessError.exit_code
+    _require_last(capsys.readouterr().out, "failed", HarnessError.exit_code, "KeyError: 'nothing'")
+
+
+def test_on_a_terminal_an_error_is_told_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert place.run("--layers", "1,1") == UsageError.exit_code
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("each once")) == ("", 1)
+
+
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
@@ -240,8 +268,9 @@ def test_engine_that_fails_leaves_what_it_delivered(
 ) -> None:
     client(name)
     assert place.run() == code
-    error = capsys.readouterr().err
+    out, error = capsys.readouterr()
     assert said in error
+    _require_last(out, "failed", code, said)
     there = place.journal() if (place.output / "samples.jsonl").exists() else []
     if there:
         assert f"{len(there)} of {SAMPLES} samples are whole in {place.output}" in error
@@ -379,7 +408,9 @@ def test_what_is_wrong_is_told_before_anything_is_written(
     place: Place, others: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert place.run(*others) == UsageError.exit_code
-    assert told in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert told in said.err
+    _require_last(said.out, "refused", UsageError.exit_code, told)
     assert not place.output.exists()
 
 
@@ -406,8 +437,9 @@ def test_truncated_checkpoint(place: Place, capsys: pytest.CaptureFixture[str]) 
     assert not place.output.exists()
 
 
+@pytest.mark.parametrize("run_missing", [False, True])
 def test_gate_refuses_before_anything_is_written(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, run_missing: bool
 ) -> None:
     from harness import gate
     from harness.errors import GateRefusedError
@@ -420,15 +452,18 @@ def test_gate_refuses_before_anything_is_written(
 
     monkeypatch.setattr(gate, "require", require)
     line = [part for part in toy.arguments(place.model, place.prompts, place.output) if part != "--no-gate"]
-    assert cli.main([*line, "--evidence", "some.json", "--run-missing"]) == GateRefusedError.exit_code
-    assert "no evidence" in capsys.readouterr().err
+    line += ["--evidence", "some.json"]
+    to_paste = [*line, "--run-missing"]
+    given = to_paste if run_missing else line
+    monkeypatch.setattr("sys.argv", ["harness", *given])
+    assert cli.main(given) == GateRefusedError.exit_code
+    said = capsys.readouterr()
+    assert "no evidence" in said.err
+    _require_last(said.out, "refused", GateRefusedError.exit_code, "no evidence")
     assert not place.output.exists()
     ((request, named),) = asked
-    assert named == {
-        "places": [Path("some.json")],
-        "run_missing": True,
-        "again": "the same command with --run-missing",
-    }
+    assert shlex.split(named.pop("again"))[-len(to_paste) :] == to_paste
+    assert named == {"places": [Path("some.json")], "run_missing": run_missing}
     assert (request.client, request.layers, request.longest_prompt) == ("toy_extraction:SOUND", (3, 0), 9)
 
 

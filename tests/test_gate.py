@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,31 @@ def test_refusal_of_nothing_has_one_line_to_paste(world: World) -> None:
 
 
 def test_refusal_says_how_whoever_asked_goes_on(world: World) -> None:
-    said = refusal.text(world.decide(), again="the same command with --run-missing")
-    assert "run what is missing, and go on:\n  the same command with --run-missing\nor run it by hand" in said, said
+    said = refusal.text(world.decide(), again="harness extract --run-missing")
+    assert "run what is missing, and go on:\n  harness extract --run-missing\nor run it by hand" in said, said
+
+
+@pytest.mark.parametrize(
+    ("script", "variables", "called"),
+    [
+        ("/bin/harness", {}, "harness"),
+        ("/other/harness", {}, "/other/harness"),
+        ("/other/harness", {"PYTHONPATH": "my clients"}, "env 'PYTHONPATH=my clients' /other/harness"),
+        ("/site/harness/__main__.py", {}, f"{sys.executable} -m harness"),
+        ("/site/harness/__main__.py", {"PYTHONPATH": "/site"}, f"env PYTHONPATH=/site {sys.executable} -m harness"),
+    ],
+)
+def test_a_line_to_paste_starts_the_program_that_printed_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, script: str, variables: dict[str, str], called: str
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("shutil.which", {"harness": "/bin/harness"}.get)
+    monkeypatch.setattr("sys.argv", [script, "extract", "--output", "my states"])
+    assert refusal.this_command("--run-missing") == f"{called} extract --output 'my states' --run-missing"
+    goes_on, by_hand = refusal.commands(world.decide())
+    assert (goes_on.partition(" gate ")[0], by_hand.partition(" check ")[0]) == (called, called)
 
 
 @pytest.mark.parametrize(("client", "told"), [("executor", True), ("extract", False)])

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from harness.clients.contract import ExecutorBackend
-from harness.errors import UsageError
+from harness.errors import GateRefusedError, HarnessError, UsageError
 
 from . import arguments
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.extraction.display import Display
     from harness.extraction.plan import Plan
@@ -81,15 +82,39 @@ def run(options: argparse.Namespace) -> int:
             *("max_num_batched_tokens", "max_num_seqs", "max_model_len", "trust_remote_code"),
         )
     }
-    planned = plan(
-        Request(
-            **same,
-            shard=shard.parse(options.shard),
-            engine_arguments=_engine_arguments(options.engine_argument),
+    shown = display(as_json=options.json)
+    with _told(shown):
+        planned = plan(
+            Request(
+                **same,
+                shard=shard.parse(options.shard),
+                engine_arguments=_engine_arguments(options.engine_argument),
+            )
         )
-    )
-    conduct.extract(planned, display(as_json=options.json), lambda shown: _permit(options, planned, shown))
+        conduct.extract(planned, shown, lambda shown: _permit(options, planned, shown))
     return 0
+
+
+@contextlib.contextmanager
+def _told(shown: Display) -> Iterator[None]:
+    """A last line for a program that reads on, where this ends in an error; a person reads it on stderr."""
+    from harness.extraction.display import Lines
+
+    def tell(event: str, text: str, code: int) -> None:
+        if isinstance(shown, Lines):
+            shown.say(event, text, exit_code=code)
+
+    try:
+        yield
+    except (GateRefusedError, UsageError) as error:
+        tell("refused", str(error), error.exit_code)
+        raise
+    except HarnessError as error:
+        tell("failed", str(error), error.exit_code)
+        raise
+    except Exception as error:
+        tell("failed", f"{type(error).__name__}: {error}", HarnessError.exit_code)
+        raise
 
 
 def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[str]:
@@ -98,7 +123,7 @@ def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[
     Raises:
         GateRefusedError: it is not enough.
     """
-    from harness import evidence, gate
+    from harness import evidence, gate, refusal
     from harness.extraction.conduct import CLIENT
     from harness.extraction.manifest import UNGATED
     from harness.needs import Request
@@ -120,7 +145,7 @@ def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[
         ),
         places=options.evidence,
         run_missing=options.run_missing,
-        again="the same command with --run-missing",
+        again=refusal.this_command(*([] if options.run_missing else ["--run-missing"])),
     )
     for warning in decision.warnings:
         shown.say("warning", f"warning: {warning}")
