@@ -8,6 +8,7 @@ as a bare boot, generate and exit, one after the other; then the whole suite. Pr
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -20,9 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from harness import environments, processes, releases, settings, sources, uv
 from harness.engine_arguments import engine_arguments
+from harness.errors import OK, HarnessError
 from harness.writing import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.environments import Environment
     from harness.releases import Build
 
@@ -117,12 +121,24 @@ def measure(version: str) -> dict[str, Any]:
     }
 
 
-def main(version: str) -> None:
-    record = measure(version)
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.suite_cost",
+        description="What the suite costs beyond the boots that it cannot do without, on the CPU. It takes minutes.",
+    )
+    known = [release.version for release in releases.with_build("cpu")]
+    parser.add_argument("release", choices=known, metavar="RELEASE", help="one with a CPU build: `harness releases`")
+    version = parser.parse_args(arguments).release
+    try:
+        record = measure(version)
+    except HarnessError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return error.exit_code
     write_whole(HERE / "results" / f"suite-cost-{version}.json", json.dumps(record, indent=1) + "\n")
     print(f"{'all bare boots':<32}{sum(record['bare_boots_seconds'].values()):>8.1f} s")
     print(f"{'suite, environment warm':<32}{record['suite_seconds']:>8.1f} s\n{'ratio':<32}{record['ratio']:>8.2f}")
+    return OK
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main())

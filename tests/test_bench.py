@@ -11,15 +11,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import engines, figures, plot, written
+from bench import engines, extraction, figures, plot, suite_cost, written
 from bench.rounds import Lane, Race
 from bench.shapes import SHAPES, Device
 from bench.ways import WAYS, Plan, Way
 from harness.clients.contract import check_spec
-from harness.errors import ClientError, IncompleteSampleError, ReplyTimeoutError
+from harness.errors import ClientError, EnvironmentUnusableError, IncompleteSampleError, ReplyTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from harness.remote import RemoteEngine
 
@@ -225,3 +225,38 @@ def test_a_slow_way_is_reckoned_by_the_part_that_it_got(tmp_path: Path) -> None:
         pass
     facts = race.lanes[0].facts(replace(_plan(), shape=replace(SHAPES["cpu"], parts={"a": 3})))
     assert (facts["tokens_a_round"], facts["median"]) == (5, 5.0), said
+
+
+@pytest.mark.parametrize("main", [extraction.main, suite_cost.main])
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["--nothing"], 2)])
+def test_every_benchmark_says_how_it_is_called(
+    main: Callable[[], object],
+    arguments: list[str],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    assert f"usage: python -m {main.__module__}" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("arguments", [[], ["0.33.0"], ["9.9"]])
+def test_cost_is_measured_of_a_release_with_a_build(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        suite_cost.main(arguments)
+    assert ended.value.code == 2
+    assert "RELEASE" in capsys.readouterr().err
+
+
+def test_environment_that_cannot_be_made_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ensure(*_what: Any, **_how: Any) -> None:
+        raise EnvironmentUnusableError("no disk left")
+
+    monkeypatch.setattr("harness.environments.ensure", ensure)
+    assert suite_cost.main(["0.16.0"]) == EnvironmentUnusableError.exit_code
+    assert capsys.readouterr().err == "python -m bench.suite_cost: no disk left\n"
