@@ -55,6 +55,6 @@ def evidence(parser: argparse._ActionsContainer) -> None:
         type=Path,
         default=[],
         metavar="FILE|DIR",
-        help="what to look at; repeat for several; results/<release>-<device> if not given, and -<dtype>, -<runner> where "
-        "they are chosen otherwise",
+        help="what to look at; repeat for several; results/<release>-<device> if not given, with a dtype or model "
+        "runner chosen otherwise in its name",
     )

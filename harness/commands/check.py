@@ -70,8 +70,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--evidence",
         type=Path,
         metavar="FILE",
-        help="where the record goes; evidence.json in results/<release>-<device> if not given, and -<dtype>, -<runner> "
-        "where they are chosen otherwise",
+        help="where the record goes; evidence.json in results/<release>-<device> if not given, with a dtype or "
+        "model runner chosen otherwise in its name",
     )
     parser.add_argument(
         "--update-snapshots", action="store_true", help="write this release's snapshots instead of comparing"
