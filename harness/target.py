@@ -81,5 +81,8 @@ def _folder(model: str) -> Path:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
         return folder
-    cached = try_to_load_from_cache(model, "config.json")
+    try:
+        cached = try_to_load_from_cache(model, "config.json")
+    except ValueError:  # A path, as /nowhere: no repository may have that name.
+        return folder
     return Path(cached).parent if isinstance(cached, str) else folder

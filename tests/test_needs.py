@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -247,3 +248,18 @@ def test_config_is_read_with_and_without_a_wrapper(tmp_path: Path) -> None:
 def test_name_that_is_in_no_cache_is_told_as_a_folder_that_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"--model nobody/nothing: nobody/nothing/config\.json: No such file"):
         target.read("nobody/nothing")
+
+
+@pytest.mark.parametrize("model", ["/nowhere", "./nowhere", "nobody/nowhere"])
+def test_path_that_is_not_there_is_no_name_in_the_cache(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face's reader raises for what no repository may be called (HFValidationError, a ValueError)."""
+    cache = types.ModuleType("huggingface_hub")
+
+    def try_to_load_from_cache(name: str, _file: str) -> None:
+        if not name[0].isalnum():
+            raise ValueError(f"Repo id must use alphanumeric chars: {name}")
+
+    vars(cache)["try_to_load_from_cache"] = try_to_load_from_cache
+    monkeypatch.setitem(sys.modules, "huggingface_hub", cache)
+    with pytest.raises(UsageError, match=rf"--model {re.escape(model)}: .*nowhere/config\.json: No such file"):
+        target.read(model)
