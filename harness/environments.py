@@ -101,18 +101,24 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
     path = root() / (name or folder_name(build, requirements))
     wanted = fingerprint(build, requirements)
     start = time.monotonic()
+    checkout = str(sources.PROJECT)
     with _locked(path):
-        if _made_from(path) == wanted:
-            return Environment(build=build, path=path, created=False, seconds=time.monotonic() - start)
-        installing.install(build, path, requirements)
-        (path / MARKER).write_text(json.dumps({"fingerprint": wanted}), encoding="utf-8")
-    return Environment(build=build, path=path, created=True, seconds=time.monotonic() - start)
+        made = _marker(path)
+        missing = made.get("fingerprint") != wanted
+        if missing:
+            installing.install(build, path, requirements)
+        elif made.get("checkout") != checkout:
+            installing.point_here(build, path)
+        if missing or made.get("checkout") != checkout:
+            marker = {"fingerprint": wanted, "checkout": checkout}
+            (path / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+    return Environment(build=build, path=path, created=missing, seconds=time.monotonic() - start)
 
 
 def existing(build: Build) -> Environment | None:
     """The environment of a build if it is there and would be reused."""
     path = root() / folder_name(build, ())
-    if _made_from(path) != fingerprint(build, ()):
+    if _marker(path).get("fingerprint") != fingerprint(build, ()):
         return None
     return Environment(build=build, path=path, created=False, seconds=0.0)
 
@@ -147,9 +153,10 @@ def _locked(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _made_from(path: Path) -> str | None:
+def _marker(path: Path) -> dict[str, str]:
+    """What an environment was made from, and the checkout that it imports; empty if it is not whole."""
     try:
-        marker = json.loads((path / MARKER).read_text(encoding="utf-8"))
+        marker: dict[str, str] = json.loads((path / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return marker.get("fingerprint") if (path / "bin" / "python").exists() else None
+        return {}
+    return marker if (path / "bin" / "python").exists() else {}

@@ -65,6 +65,19 @@ def install(build: Build, path: Path, requirements: Sequence[str]) -> None:
         )
 
 
+def point_here(build: Build, path: Path) -> None:
+    """Have an environment that another checkout of this project made import this one.
+
+    Raises:
+        EnvironmentUnusableError: it cannot be installed.
+    """
+    uv.run(
+        build.requirement,
+        *("pip", "install", "--quiet", "--python", str(path / "bin" / "python"), "--no-deps"),
+        *("--editable", str(sources.PROJECT)),
+    )
+
+
 def _name(requirement: str) -> str | None:
     """The package that a requirement names; None for a path or an address, which no date applies to."""
     try:

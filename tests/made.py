@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from conftest import TESTS
 
-from harness import environments, releases
+from harness import environments, releases, sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,8 @@ def environment(root: Path, version: str, *, eos: bool, interpreter: str = "exit
     (path / "bin" / "python").write_text(f"#!/bin/sh\n{interpreter}\n", encoding="utf-8")
     (path / "bin" / "python").chmod(0o755)
     made_from = environments.fingerprint(releases.find(version).build("cpu"), ())
-    (path / environments.MARKER).write_text(json.dumps({"fingerprint": made_from}), encoding="utf-8")
+    marker = {"fingerprint": made_from, "checkout": str(sources.PROJECT)}
+    (path / environments.MARKER).write_text(json.dumps(marker), encoding="utf-8")
     return path
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,23 @@ def test_reuse_does_not_call_uv(uv: Uv) -> None:
     again = environments.ensure(BUILD)
     assert not again.created
     assert len(uv.asked()) == calls
+
+
+def test_environment_of_another_checkout_imports_this_one(
+    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environments.ensure(BUILD)
+    moved = tmp_path / "moved"
+    shutil.copytree(sources.PROJECT, moved, ignore=lambda _folder, names: {*names} - {"pyproject.toml"})
+    monkeypatch.setattr(sources, "PROJECT", moved)
+    calls = len(uv.asked())
+    again = environments.ensure(BUILD)
+    assert not again.created
+    (call,) = uv.asked()[calls:]
+    assert call["arguments"][:2] == ["pip", "install"], call["arguments"]
+    assert call["arguments"][-3:] == ["--no-deps", "--editable", str(moved)], call["arguments"]
+    environments.ensure(BUILD)
+    assert len(uv.asked()) == calls + 1
 
 
 @pytest.mark.usefixtures("uv")
