@@ -87,7 +87,7 @@ for _release in releases.load():
 
 @nox.session(venv_backend="none", requires=[f"conformance-{version}" for version in (*EVERYDAY, NEWEST)])
 def conformance(session: nox.Session) -> None:
-    """The suite on 0.15.1, 0.16.0 and the newest release."""
+    """The suite on 0.15.1, 0.16.0 and the newest release with a CPU build."""
 
 
 @nox.session(venv_backend="none")
@@ -113,7 +113,7 @@ def ray(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def faults(session: nox.Session) -> None:
-    """Sound clients broken on purpose, on the newest release: does the right case say so."""
+    """Sound clients broken on purpose, on the newest with a CPU build: does the right case say so."""
     _in_release(session, NEWEST, "faults")
 
 
@@ -129,7 +129,7 @@ def preflight(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Extraction beside the other ways, on the newest release and the CPU; `-- --rounds 9` for more of it."""
+    """Extraction beside the other ways, on the CPU and the newest release for it; `-- --rounds 9` for more of it."""
     python = environments.ensure(releases.find(NEWEST).build("cpu")).python
     _run(session, str(python), "-m", "bench.extraction", *(session.posargs or ["--rounds", "3"]))
 
@@ -152,7 +152,7 @@ def report_page(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def extraction(session: nox.Session) -> None:
-    """`harness extract` for real, on 0.16.0 and the newest release; `-- VERSION` on one."""
+    """`harness extract` for real, on 0.16.0 and the newest with a CPU build; `-- VERSION` on one."""
     for version in session.posargs or (EVERYDAY[-1], NEWEST):
         requirements = clients.requirements(["speculators-0.3.0"])
         environment = environments.ensure(releases.find(version).build("cpu"), requirements=requirements)

@@ -89,7 +89,7 @@ def require(
         run_missing: run what is missing first, if nothing else is in the way; its evidence is kept.
         max_age: of evidence, in days.
         quiet: leave stdout alone: progress goes to stderr.
-        again: what runs what is missing and goes on, in words; if not given, the command line of the gate.
+        again: the command line that runs what is missing and goes on; that of the gate if not given.
 
     Raises:
         GateRefusedError: something is not covered; the message has each gap, and the command that closes it.
