@@ -25,6 +25,7 @@ from harness import agreement, processes, reference
 from harness.arrays import TOLERANCES, difference
 from harness.clients.contract import Sample
 from harness.errors import FINDINGS, INTERRUPTED, DeliveryError
+from harness.extraction.conduct import LOGS
 from harness.models import WRITERS, deepseek_v2
 
 if TYPE_CHECKING:
@@ -163,12 +164,12 @@ class Running:
 
     def workers(self) -> list[int]:
         """What ranks say of themselves in the engine's log."""
-        log = (self.output / "logs" / "engine.stderr.log").read_text(encoding="utf-8", errors="replace")
+        log = (self.output / LOGS / "engine.stderr.log").read_text(encoding="utf-8", errors="replace")
         return [int(pid) for pid in re.findall(r"harness rank \d+ pid (\d+)", log)]
 
     def host(self) -> int | None:
         """The process that hosts the engine, if it has come to it."""
-        marks = list(self.output.glob("logs/*.pid"))
+        marks = list(self.output.glob(f"{LOGS}/*.pid"))
         return int(marks[0].stem) if marks else None
 
     def kill(self) -> None:
@@ -243,7 +244,7 @@ def test_ended_in_every_way_it_goes_on_and_equals_an_undisturbed_run(many: Place
     assert _digests(output) == undisturbed
     rows = [json.loads(line) for line in (output / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     assert sorted(row["index"] for row in rows) == list(range(len(many.ids)))
-    assert [path.name for path in output.iterdir() if ".partial" in path.name or path.name == "logs"] == []
+    assert [path.name for path in output.iterdir() if ".partial" in path.name or path.name == LOGS] == []
 
 
 # In a mount namespace of its own: a file system that is full before the end, and then has room for the rest.

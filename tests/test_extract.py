@@ -278,7 +278,7 @@ def test_engine_that_fails_leaves_what_it_delivered(
         assert place.manifest()["delivered"]["samples"] == len(there)
     files = [name for name in place.names() if name.endswith((".safetensors", ".partial"))]
     assert files == sorted(row["file"] for row in there)
-    assert "logs" in place.names()
+    assert conduct.LOGS in place.names()
     client("SOUND")
     assert place.run() == 0
     _require_whole(place)
@@ -287,7 +287,7 @@ def test_engine_that_fails_leaves_what_it_delivered(
 def test_nothing_is_left_of_a_run_that_did_not_boot(place: Place, client: Callable[[str], None]) -> None:
     client("NONE")
     assert place.run() == FINDINGS
-    assert place.names() == ["logs"]
+    assert place.names() == [conduct.LOGS]
     client("SOUND")
     assert place.run("--tensor-parallel-size", "2") == 0, "nothing was delivered that binds to other settings"
 
@@ -467,6 +467,27 @@ def test_gate_refuses_before_anything_is_written(
     assert (request.client, request.layers, request.longest_prompt) == ("toy_extraction:SOUND", (3, 0), 9)
 
 
+@pytest.mark.parametrize("client_name", ["SOUND", "NONE", "FULL"])
+@pytest.mark.parametrize("others", [[], ["--shard", "1/2"]], ids=["all", "1/2"])
+def test_what_is_the_users_stays(
+    place: Place, client: Callable[[str], None], client_name: str, others: list[str]
+) -> None:
+    """Folders and files of any name that no sample has, before a run and after it, however that ends."""
+    theirs = [
+        place.output / folder / "mine.txt"
+        for folder in ("logs", "logs-1-of-2", "shards", "manifest", ".cache", "harness-logs", "samples", "work")
+    ]
+    theirs += [place.output / name for name in ("engine.log", "notes.json", "samples.txt", "a.partial", "x.lock")]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine", encoding="utf-8")
+    for name in (client_name, "SOUND", "SOUND"):
+        client(name)
+        place.run(*others)
+        gone = [str(path) for path in theirs if not path.exists()]
+        assert gone == [], f"{name} removed them"
+
+
 def test_second_run_on_a_folder_is_refused_while_the_first_goes_on(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -542,7 +563,7 @@ def test_interrupted_it_closes_and_says_how_to_go_on(place: Place) -> None:
 
 def test_killed_it_takes_its_engine_along_before_the_lock(place: Place) -> None:
     run = subprocess.Popen(_child("SLOW", place), stdout=subprocess.DEVNULL)
-    while not (marks := list(place.output.glob("logs/*.pid"))):
+    while not (marks := list(place.output.glob(f"{conduct.LOGS}/*.pid"))):
         time.sleep(0.01)
     host = int(marks[0].stem)
     run.kill()

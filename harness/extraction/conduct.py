@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CLIENT = "extract"
 # 540 GB take 23 minutes from a disk, and hours from a network.
 BOOT_SECONDS = 4 * 3600.0
+# What engines said, a folder a shard. All of it is removed: no folder of a user's may have its name.
+LOGS = ".harness-logs"
 
 
 class Extraction:
@@ -37,7 +39,7 @@ class Extraction:
         self._manifest = plan.manifest
         self._manifest_path = manifest.path(request.output, request.shard)
         self._journal_path = journal.path(request.output, request.shard)
-        self._logs = request.output / f"logs{request.shard.suffix}"
+        self._logs = request.output / f"{LOGS}{request.shard.suffix}"
         self._tally = Tally(request.shard.indices(len(plan.prompts)))
 
     def run(self, lock: int, work: Path, permit: Callable[[Display], Sequence[str]]) -> None:
@@ -54,13 +56,13 @@ class Extraction:
             self._finish("complete", "every sample was there already: nothing was booted")
             return
         self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit(self._display))))
-        shutil.rmtree(self._logs, ignore_errors=True)
-        self._logs.mkdir()
         try:
+            shutil.rmtree(self._logs, ignore_errors=True)
+            self._logs.mkdir()
             self._extract(lock, work)
         except CaptureError as error:
             raise type(error)(f"{error} {self._how_to_go_on()}") from error
-        except OSError as error:  # Of the journal or the manifest.
+        except OSError as error:  # Of the journal, the manifest or the logs.
             raise DeliveryError(
                 f"cannot write to {self._plan.request.output}: {error.strerror}. Free space, or make it writable. "
                 f"{self._how_to_go_on()}"
