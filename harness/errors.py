@@ -86,7 +86,7 @@ class DamagedStatesError(CaptureError):
 
 
 class DeliveryError(CaptureError):
-    """States cannot be written: a full disk, a folder that is not writable."""
+    """States cannot be written, or those there cannot be read: a full disk, a folder that is not writable."""
 
     exit_code = 4
 

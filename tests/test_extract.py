@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -21,7 +22,7 @@ from safetensors.numpy import load_file
 from harness import cli, identity, processes
 from harness.commands import extract
 from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, HarnessError, UsageError
-from harness.extraction import conduct, folder
+from harness.extraction import conduct, folder, stored
 from harness.extraction.layouts import LAYOUTS
 from harness.extraction.plan import AXES
 from harness.extraction.shard import Shard
@@ -164,6 +165,32 @@ def test_file_that_is_damaged_is_extracted_again(
     assert told in lines[0]["text"], lines[0]
     assert (lines[1]["kept"], lines[-1]["samples"]) == (SAMPLES - 1, 1)
     assert place.digests() == before
+    _require_whole(place)
+
+
+def test_nothing_is_removed_while_a_file_cannot_be_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even what is damaged for sure, or half written: what the system says now may be wrong of that too."""
+    place.run()
+    (place.output / "5.safetensors").unlink()
+    (place.output / "9.safetensors.partial").write_bytes(b"half")
+    before = {path.name: path.read_bytes() for path in place.output.iterdir()}
+    read = stored.read
+
+    def stale(path: Path, layout: str) -> stored.Stored:
+        if path.name == "7.safetensors":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return read(path, layout)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stored, "read", stale)
+        assert place.run() == DeliveryError.exit_code
+    assert "7.safetensors cannot be read now (OSError: [Errno 116] Stale file handle); nothing was removed. Run" in (
+        capsys.readouterr().err
+    )
+    assert {path.name: path.read_bytes() for path in place.output.iterdir()} == before
+    assert place.run() == 0
     _require_whole(place)
 
 

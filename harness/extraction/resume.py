@@ -41,6 +41,7 @@ def take_up(
 
     Raises:
         UsageError: the folder is of another extraction, or somebody else's.
+        DeliveryError: a file cannot be read now; nothing has been removed.
     """
     own, noted = manifest.path(folder, shard), journal.path(folder, shard)
     others = sorted(path for path in folder.glob("manifest*.json") if path != own)
