@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pytest
@@ -21,9 +21,10 @@ from safetensors.numpy import load_file
 
 from harness import cli, identity, processes
 from harness.commands import extract
-from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, HarnessError, UsageError
+from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, GateRefusedError, HarnessError, UsageError
 from harness.extraction import conduct, folder, stored
 from harness.extraction.layouts import LAYOUTS
+from harness.extraction.manifest import Manifest
 from harness.extraction.plan import AXES
 from harness.extraction.shard import Shard
 
@@ -469,7 +470,6 @@ def test_gate_refuses_before_anything_is_written(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, run_missing: bool
 ) -> None:
     from harness import gate
-    from harness.errors import GateRefusedError
 
     asked = []
 
@@ -513,6 +513,81 @@ def test_what_is_the_users_stays(
         place.run(*others)
         gone = [str(path) for path in theirs if not path.exists()]
         assert gone == [], f"{name} removed them"
+
+
+@pytest.mark.parametrize("left", [SAMPLES - 1, 0])
+def test_manifest_says_what_is_missing_before_a_run_may_start(
+    place: Place, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """However the run ends then, refused or killed in any way, nothing else says so; and nothing was removed."""
+    place.run()
+    for index in range(SAMPLES - left):
+        (place.output / f"{index}.safetensors").unlink()
+    (place.output / "0.safetensors.partial").write_bytes(b"half")
+    with (place.output / "samples.jsonl").open("a", encoding="utf-8") as journal:
+        journal.write('{"index": 9, "file')
+    told = place.manifest()
+    before = {path.name: path.read_bytes() for path in place.output.iterdir() if path.suffix != ".json"}
+
+    def refuse(*_arguments: object) -> NoReturn:
+        assert place.manifest()["complete"] is False
+        raise GateRefusedError("no evidence")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(extract, "_permit", refuse)
+        assert place.run() == GateRefusedError.exit_code
+    now = place.manifest()
+    assert {name for name in told if told[name] != now[name]} == {"complete"}
+    held = {path.name: path.read_bytes() for path in place.output.iterdir() if path.suffix != ".json"}
+    assert held == before
+    assert place.run() == 0
+    _require_whole(place)
+
+
+def test_run_that_is_refused_unbinds_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a journal no sample counts; the manifest still says of what they are."""
+    place.run()
+    (place.output / "samples.jsonl").unlink()
+    before = place.digests()
+
+    def refuse(*_arguments: object) -> NoReturn:
+        raise GateRefusedError("no evidence")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(extract, "_permit", refuse)
+        assert place.run() == GateRefusedError.exit_code
+    assert place.run("--layers", "1") == UsageError.exit_code
+    assert place.digests() == before
+
+
+@pytest.mark.parametrize("name", ["NONE", "DYING"])
+def test_manifest_is_not_complete_after_a_run_that_failed(
+    place: Place, client: Callable[[str], None], name: str
+) -> None:
+    place.run()
+    for index in (0, 6):
+        (place.output / f"{index}.safetensors").unlink()
+    client(name)
+    assert place.run() == FINDINGS
+    assert place.manifest()["complete"] is False
+
+
+def test_folder_that_takes_nothing_is_an_error_of_delivery(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.run()
+    (place.output / "3.safetensors").unlink()
+
+    def full(*_arguments: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Manifest, "write", full)
+        assert place.run() == DeliveryError.exit_code
+    assert f"cannot go on in {place.output}: No space left on device; nothing was removed." in capsys.readouterr().err
+    assert len(place.journal()) == SAMPLES
+    assert place.run() == 0
+    _require_whole(place)
 
 
 def test_second_run_on_a_folder_is_refused_while_the_first_goes_on(

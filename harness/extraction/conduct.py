@@ -50,16 +50,11 @@ class Extraction:
             work: for temporary files.
             permit: raises unless this run may start; gives what let it, for the manifest.
         """
-        self._take_up()
-        if self._there == self._wanted:
-            self._complete()
-            self._finish("complete", "every sample was there already: nothing was booted")
-            return
-        self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit(self._display))))
+        lines = self._take_up()
+        if self._there < self._wanted:
+            self._manifest.evidence = list(dict.fromkeys((*self._manifest.evidence, *permit(self._display))))
         try:
-            shutil.rmtree(self._logs, ignore_errors=True)
-            self._logs.mkdir()
-            self._extract(lock, work)
+            self._go_on(lines, lock, work)
         except CaptureError as error:
             raise type(error)(f"{error} {self._how_to_go_on()}") from error
         except OSError as error:  # Of the journal, the manifest or the logs.
@@ -81,17 +76,39 @@ class Extraction:
     def _wanted(self) -> int:
         return len(self._tally.own)
 
-    def _take_up(self) -> None:
+    def _take_up(self) -> bytes:
+        """Count what is there; gives which lines of the journal are of it."""
         request = self._plan.request
 
         def tell(text: str) -> None:
             self._display.say("dropped", f"extracted again: {text}")
 
-        resume.take_up(request.output, request.shard, self._manifest, self._plan.prompts, self._tally, tell)
+        try:
+            lines = resume.take_up(
+                request.output, request.shard, self._manifest, self._plan.prompts, self._tally, tell
+            )
+        except OSError as error:  # Of the journal or the manifest.
+            raise DeliveryError(
+                f"cannot go on in {request.output}: {error.strerror}; nothing was removed. Free space, or make it "
+                f"readable and writable, and run the same command again."
+            ) from error
         self._manifest.delivered = self._tally.counts
         if self._there:
             text = f"going on in {request.output}: {self._there} of {self._wanted} samples are there"
             self._display.say("resumed", text, kept=self._there, of=self._wanted)
+        return lines
+
+    def _go_on(self, lines: bytes, lock: int, work: Path) -> None:
+        """Remove what does not count, and extract what is missing."""
+        request = self._plan.request
+        resume.clear(request.output, request.shard, request.layout, self._tally, lines)
+        if self._there == self._wanted:
+            self._complete()
+            self._finish("complete", "every sample was there already: nothing was booted")
+            return
+        shutil.rmtree(self._logs, ignore_errors=True)
+        self._logs.mkdir()
+        self._extract(lock, work)
 
     def _extract(self, lock: int, work: Path) -> None:
         plan, log = self._plan, self._logs / "engine.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -10,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from .shard import Shard
@@ -37,21 +38,31 @@ def _line(record: Record) -> str:
     return json.dumps(asdict(record)) + "\n"
 
 
-def prune(path: Path, keep: Callable[[Record], bool]) -> None:
-    """Keep the lines that ``keep`` says count; half a line at the end does not.
+def read(path: Path) -> Iterator[Record]:
+    """What its whole lines hold, in turn: half a line at the end is of a process that was killed.
 
     Raises:
         UsageError: a whole line is no record.
     """
+    if path.exists():
+        with path.open("rb") as file:
+            for number, text in enumerate(_whole(file), 1):
+                yield _record(path, number, text)
+
+
+def prune(path: Path, lines: Iterable[int]) -> None:
+    """Keep those of its whole lines that count: ``lines`` has a number each, 0 for one that does not."""
     kept = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with path.open("rb") as file, kept.open("w", encoding="utf-8") as rest:
-            for number, text in enumerate(file, 1):
-                if text.endswith(b"\n") and keep(record := _record(path, number, text)):
-                    rest.write(_line(record))
+        with path.open("rb") as file, kept.open("wb") as rest:
+            rest.writelines(itertools.compress(_whole(file), lines))
         kept.replace(path)
     finally:
         kept.unlink(missing_ok=True)
+
+
+def _whole(file: Iterable[bytes]) -> Iterator[bytes]:
+    return (text for text in file if text.endswith(b"\n"))
 
 
 def _record(path: Path, number: int, text: bytes) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.errors import UsageError
@@ -28,8 +29,8 @@ _TRIAL = re.compile(r"\.harness-\d+-\d+")
 
 def take_up(
     folder: Path, shard: Shard, ours: Manifest, prompts: PromptFile, tally: Tally, tell: Callable[[str], None]
-) -> None:
-    """Count what is whole, and remove the rest: half written files, and whole ones that no journal speaks for.
+) -> bytes:
+    """Count what is whole. Nothing is removed: `clear` does that, once the run may start.
 
     Args:
         folder: the output folder, which nobody else writes this shard of.
@@ -39,9 +40,13 @@ def take_up(
         tally: gets what counts.
         tell: told of what was delivered and does not count, and why.
 
+    Returns:
+        A byte a line of the journal: 1 if it counts, else 0.
+
     Raises:
         UsageError: the folder is of another extraction, or somebody else's.
-        DeliveryError: a file cannot be read now; nothing has been removed.
+        DeliveryError: a file cannot be read now.
+        OSError: the manifest cannot be written.
     """
     own, noted = manifest.path(folder, shard), journal.path(folder, shard)
     others = sorted(path for path in folder.glob("manifest*.json") if path != own)
@@ -57,16 +62,33 @@ def take_up(
         ours.dtype = earlier.dtype
         ours.evidence = list(dict.fromkeys((*earlier.evidence, *ours.evidence)))
 
-    def keep(record: Record) -> bool:
+    lines = bytearray()
+    for record in journal.read(noted):
         if fault := _fault(folder, record, ours, prompts, tally):
             tell(f"{record.file} {fault}")
         else:
             tally.add(record)
-        return fault is None
+        lines.append(fault is None)
+    if earlier is not None and earlier.complete and any(True for _index in tally.missing()):
+        # Now, as this run may be refused, or killed while it boots. What was delivered still binds to the settings.
+        replace(earlier, complete=False).write(own)
+    return bytes(lines)
 
+
+def clear(folder: Path, shard: Shard, layout: str, tally: Tally, lines: bytes) -> None:
+    """Remove what does not count: half written files, whole ones that no journal speaks for, and lines of a journal.
+
+    Args:
+        folder: the output folder.
+        shard: which.
+        layout: of the files.
+        tally: what counts.
+        lines: which of the journal's do, as `take_up` gives it.
+    """
+    noted = journal.path(folder, shard)
     if noted.exists():
-        journal.prune(noted, keep)
-    sweep(folder, shard, ours.settings["layout"], tally)
+        journal.prune(noted, lines)
+    sweep(folder, shard, layout, tally)
 
 
 def _require_ours(folder: Path, noted: Path | None, others: Sequence[Path]) -> None:
