@@ -238,6 +238,36 @@ def test_a_scheduler_that_never_runs_a_prompt_is_an_error_in_time(
     adapter.rpc("harness_extract_close")
 
 
+class Clock:
+    """Time that goes on by a hundredth of a second whenever somebody looks, and when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 0.01
+        return self.now
+
+
+def test_time_between_calls_is_no_time_in_which_nothing_moves(
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver may be stopped, or wait for a disk. What counts is the time in which the engine might have moved."""
+    clock = Clock()
+    monkeypatch.setattr(extract, "time", clock)
+    engine.start(str(folder))
+    clock.now += 1000
+    engine.add(jobs(1))
+    adapter.stuck = True
+    for _call in range(4):
+        clock.now += 1000
+        assert engine.advance(1.0).waiting == 1
+    began = clock.now
+    with pytest.raises(ReplyTimeoutError, match="for 5 s"):
+        engine.advance(1000.0)
+    assert clock.now - began < 2.0, "the four calls before have taken a second each"
+
+
 def test_after_a_step_that_failed_every_call_fails(
     engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path
 ) -> None:

@@ -49,6 +49,7 @@ class ExtractEngine(ExecutorEngine):
         self._feed = Feed()
         self._asked = 0.0
         self._moved = 0.0
+        self._left = 0.0
 
     def start(self, folder: str, layout: str = "connector") -> None:
         """Open a run: the workers open the folder, and allocate what they copy into.
@@ -62,7 +63,7 @@ class ExtractEngine(ExecutorEngine):
         refused = self.ask("harness_extract_start", self._run, str(Path(folder).absolute()), layout, self._tuning)
         for reason in filter(None, refused):
             raise DeliveryError(reason)
-        self._moved = self._asked = time.monotonic()
+        self._moved = self._asked = self._left = time.monotonic()
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Queue jobs.
@@ -86,9 +87,11 @@ class ExtractEngine(ExecutorEngine):
             DeliveryError: files cannot be written.
             DamagedStatesError: a row is not finite, or empty.
             IncompleteSampleError: a sample lacks rows, or was computed of other ids.
-            ReplyTimeoutError: nothing moves any more.
+            ReplyTimeoutError: nothing has moved for the spec's timeout, all calls together.
         """
-        deadline = time.monotonic() + seconds
+        now = time.monotonic()
+        self._moved += now - self._left  # Between two calls nothing can move.
+        deadline = now + seconds
         with self._calls.watched(fatal=(CaptureError,)):
             while self._feed.waiting and not self._feed.failed and (left := deadline - time.monotonic()) > 0:
                 if self._starves() or time.monotonic() - self._asked > POLL_SECONDS:
@@ -99,6 +102,7 @@ class ExtractEngine(ExecutorEngine):
                 else:
                     self._exchange(min(left, POLL_SECONDS))
                 self._require_movement()
+        self._left = time.monotonic()
         return self._feed.progress()
 
     def finish(self) -> Progress:
