@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.extraction.layouts import LAYOUTS, Form, Text
+from harness.extraction.layouts import LAYOUTS, Form, Layout, Text
 from harness.extraction.run import Run
 
 if TYPE_CHECKING:
@@ -36,12 +36,20 @@ def nothing() -> None:
 class Delivering:
     """A run of one rank, its memory, and what plays the forward."""
 
-    def __init__(self, folder: Path, *, memory: int = 16 * PAGE, piece: int = PAGE, threads: int = 3) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory: int = 16 * PAGE,
+        piece: int = PAGE,
+        threads: int = 3,
+        layout: Layout = LAYOUTS["connector"],
+    ) -> None:
         self.folder = folder
         self.memory = bytearray(memory)
         self.run = Run(
             folder=folder,
-            layout=LAYOUTS["connector"],
+            layout=layout,
             form=FORM,
             layers=LAYERS,
             memory=memoryview(self.memory),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -18,11 +19,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from harness.extraction import writers
+from harness.extraction.layouts import Connector
 from harness.extraction.run import EMPTY, NOT_FINITE, why_not_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from harness.extraction.layouts import Form, Text
 
 SOON = 10.0
 
@@ -147,6 +151,33 @@ def test_a_bad_row_fails_its_sample_alone_and_is_named(
     assert "after layer 3" in failure["text"], failure
     assert [row["index"] for row in got["delivered"]] == [1]
     assert made.files() == ["1.safetensors"]
+
+
+class Meeting(Connector):
+    """One in which whoever finishes a file waits for a second one that does."""
+
+    def __init__(self, *, copies: bool) -> None:
+        self.copies = copies
+        self.met = 0
+        self._meet = threading.Barrier(2)
+
+    def finish(self, partial: Path, final: Path, form: Form, text: Text) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._meet.wait(0.2 if self.copies else SOON)
+            self.met += 1
+        super().finish(partial, final, form, text)
+
+
+@pytest.mark.parametrize(("copies", "met"), [(True, 0), (False, 2)])
+def test_a_layout_that_copies_samples_finishes_one_at_a_time(
+    begin: Callable[..., Delivering], copies: bool, met: int
+) -> None:
+    layout = Meeting(copies=copies)
+    made = begin(layout=layout, threads=2)
+    made.sample(0, 10)
+    made.sample(1, 10)
+    assert len(made.run.collect(SOON)["delivered"]) == 2
+    assert layout.met == met
 
 
 def test_other_ids_than_the_jobs_fail_the_sample(begin: Callable[..., Delivering]) -> None:

@@ -48,6 +48,8 @@ class Text:
 
 class Layout(Protocol):
     name: str
+    copies: bool
+    """Whether `finish` holds all of a sample in memory: then a rank finishes one at a time."""
 
     def file(self, index: int) -> str:
         """The name of the finished file."""
@@ -71,6 +73,7 @@ class Connector:
     """
 
     name = "connector"
+    copies = False
 
     def file(self, index: int) -> str:
         return f"{index}.safetensors"
@@ -102,6 +105,7 @@ class Speculators:
     """
 
     name = "speculators"
+    copies = True
 
     def file(self, index: int) -> str:
         return f"data_{index}.pt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -63,6 +64,8 @@ class Run:
         self._delivered: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
         self._told_stalls = 0.0
+        # Sixteen writers with 32k tokens of 4 layers of width 7168 each would hold 30 GB of copies.
+        self._finishing = threading.Lock() if layout.copies else contextlib.nullcontext()
         self._writers = Writers(threads, self._ring, self)
 
     # From the forward's thread.
@@ -171,7 +174,8 @@ class Run:
         else:
             try:
                 sample.close()
-                self._layout.finish(sample.partial, sample.final, self.form, sample.text)
+                with self._finishing:
+                    self._layout.finish(sample.partial, sample.final, self.form, sample.text)
                 size = sample.final.stat().st_size
             except Exception as error:  # noqa: BLE001 - whatever it is, the driver must hear of it.
                 sample.discard()
