@@ -134,6 +134,46 @@ def test_file_that_changes_meanwhile_is_noticed(tmp_path: Path, now: bytes) -> N
         list(prompts.jobs([0]))
 
 
+def _changed(path: Path, old: dict[str, Any], new: dict[str, Any]) -> list[Job]:
+    """What is read of a line that is changed in place, after the file was checked: it is as long as it was."""
+    before, after = (json.dumps(line).encode().ljust(100) + b"\n" for line in (old, new))
+    prompts = _read(path, before)
+    path.write_bytes(after)
+    return list(prompts.jobs([0]))
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        {"loss_mask": [0, 1, 0]},
+        {"loss_mask": [1, 0, 1]},
+        {"loss_mask": [0, 0, 0]},
+        {"loss_mask": [0, 1]},
+        {"loss_mask": [0, 1, 2]},
+        {"loss_mask": None},
+        {"input_ids": [1, 2, 4]},
+        {"input_ids": [1, 2, 300]},
+    ],
+    ids=str,
+)
+def test_whatever_of_a_sample_changes_meanwhile_is_noticed(tmp_path: Path, new: dict[str, Any]) -> None:
+    old = {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1]}
+    with pytest.raises(UsageError, match="p:1 was changed while this ran"):
+        _changed(tmp_path / "p", old, {**old, **new})
+
+
+def test_mask_that_comes_meanwhile_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="p:1 was changed while this ran"):
+        _changed(tmp_path / "p", {"input_ids": [1]}, {"input_ids": [1], "loss_mask": [1]})
+
+
+def test_what_is_no_part_of_a_sample_may_change_meanwhile(tmp_path: Path) -> None:
+    old = {"id": 1, "input_ids": [1, 2, 3], "loss_mask": [0, 1, 1]}
+    new = {"source": "x", "token_ids": [1, 2, 3], "loss_mask": [0, 1, 1]}
+    (job,) = _changed(tmp_path / "p", old, new)
+    assert job == Job(index=0, token_ids=array("q", (1, 2, 3)), loss_mask=array("q", (0, 1, 1)))
+
+
 @pytest.mark.parametrize(("samples", "count"), [(20, 1), (20, 3), (2, 5), (1000, 7)])
 def test_shards_are_every_sample_once_and_as_long_as_each_other(samples: int, count: int) -> None:
     shards = [Shard(number=number + 1, count=count).indices(samples) for number in range(count)]
