@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from harness.errors import DamagedStatesError, IncompleteSampleError
+from harness.errors import DamagedStatesError, IncompleteSampleError, UsageError, WorkerDiedError
 from harness.extraction import drive
 from harness.extraction.drive import Drive
 from harness.extraction.jobs import Delivered, Job, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from harness.remote import RemoteEngine
 
@@ -31,8 +31,17 @@ class Played:
         self._damage = damage
         self._waiting: deque[int] = deque()
         self.most = 0
+        # What is raised instead of the n-th answer to a method.
+        self.raises: dict[tuple[str, int], BaseException] = {}
+        self._asked: Counter[str] = Counter()
+
+    def _ask(self, method: str) -> None:
+        self._asked[method] += 1
+        if error := self.raises.get((method, self._asked[method])):
+            raise error
 
     def call(self, method: str, *arguments: Any) -> Any:
+        self._ask(method)
         if method == "add":
             (jobs,) = arguments
             self._waiting += [job.index for job in jobs]
@@ -45,9 +54,11 @@ class Played:
 
     def begin(self, method: str, *_arguments: Any) -> Callable[[], Progress]:
         assert method == "advance", method
+        self._ask(method)
         self._diary.append("advance")
 
         def answer() -> Progress:
+            self._ask("answer")
             taken = [self._waiting.popleft() for _ in range(min(self._a_step, len(self._waiting)))]
             self._diary.append(f"delivered {len(taken)}")
             damaged = [self._damage(index) for index in taken]
@@ -121,6 +132,53 @@ def test_what_came_before_an_error_is_noted() -> None:
     with pytest.raises(DamagedStatesError):
         _drive(Played(diary, 3, damage), 5, diary)
     assert diary[-3:] == ["noted 3", "delivered 2", "3 in all"]
+
+
+@pytest.mark.parametrize("error", [WorkerDiedError("it is gone"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("place", [("add", 2), ("add", 3), ("advance", 2), ("answer", 2), ("finish", 1)], ids=str)
+def test_what_has_been_answered_is_noted_wherever_an_error_comes(
+    monkeypatch: pytest.MonkeyPatch, place: tuple[str, int], error: BaseException
+) -> None:
+    monkeypatch.setattr(drive, "QUEUED_TOKENS", 4 * TOKENS)
+    diary: list[str] = []
+    engine = Played(diary, 2)
+    engine.raises[place] = error
+    with pytest.raises(type(error)):
+        _drive(engine, 12, diary)
+    delivered, noted = (
+        sum(int(line.split()[1]) for line in diary if line.startswith(word)) for word in ("delivered", "noted")
+    )
+    assert noted == delivered > 0, diary
+
+
+def test_what_has_been_answered_is_noted_if_the_prompts_cannot_be_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "QUEUED_TOKENS", 4 * TOKENS)
+    diary: list[str] = []
+    noted: list[int] = []
+
+    def jobs() -> Iterator[Job]:
+        yield from _jobs(4)
+        raise UsageError("prompts.jsonl:5 was changed")
+
+    engine = cast("RemoteEngine", Played(diary, 4))
+    with pytest.raises(UsageError):
+        Drive(
+            engine, jobs(), "connector", lambda progress: noted.extend(one.index for one in progress.delivered)
+        ).run()
+    assert noted == [0, 1, 2, 3], diary
+
+
+def test_what_cannot_be_noted_is_not_noted_twice() -> None:
+    diary: list[str] = []
+    tried: list[int] = []
+
+    def full(progress: Progress) -> None:
+        tried.append(len(progress.delivered))
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        Drive(cast("RemoteEngine", Played(diary, 2)), iter(_jobs(4)), "connector", full).run()
+    assert tried == [2], diary
 
 
 @pytest.mark.parametrize("index", [99, 0])

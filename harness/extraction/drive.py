@@ -43,6 +43,8 @@ class Drive:
         self._note = note
         # Tokens, by sample.
         self._owed: dict[int, int] = {}
+        # The answer that is not noted yet.
+        self._last: Progress | None = None
 
     def run(self) -> None:
         """Until every sample is delivered.
@@ -50,28 +52,36 @@ class Drive:
         Raises:
             CaptureError: the engine's, or `IncompleteSampleError`: it delivered something else than it was asked for.
         """
-        self._add(self._next())
-        last: Progress | None = None
-        while self._owed:
-            answer = self._engine.begin("advance", STEP_SECONDS)
-            if last is not None:
-                self._take(last)
-            jobs = self._next()
-            last = answer()
-            if not jobs and not last.waiting:
-                self._take(last)
-                last, jobs = None, self._next()
-                if not jobs:
-                    break
-            self._add(jobs)
-        if last is not None:
-            self._take(last)
+        try:
+            self._deliver()
+        finally:  # Whatever has come in between: files that are not noted are removed.
+            self._settle()
         self._take(self._engine.call("finish"))
         if self._owed:
             raise IncompleteSampleError(
                 f"the engine says that it is done, and {len(self._owed)} samples were not delivered, the first of "
                 f"them {min(self._owed)}. Run the same command again for them; see the engine's log if that stays."
             )
+
+    def _deliver(self) -> None:
+        self._add(self._next())
+        while self._owed:
+            answer = self._engine.begin("advance", STEP_SECONDS)
+            self._settle()
+            jobs = self._next()
+            self._last = answer()
+            if not jobs and not self._last.waiting:
+                self._settle()
+                jobs = self._next()
+                if not jobs:
+                    break
+            self._add(jobs)
+
+    def _settle(self) -> None:
+        """Note the last answer, once: what cannot be noted is not tried again."""
+        last, self._last = self._last, None
+        if last is not None:
+            self._take(last)
 
     def _next(self) -> list[Job]:
         """What there is room for."""
