@@ -194,13 +194,20 @@ class RemoteEngine:
             time.sleep(0.5)
 
     def close(self) -> list[int]:
-        """Close in order, then make sure.
+        """Close in order, then make sure, also if that is interrupted.
 
         Returns:
             The processes that closing left behind and that had to be killed: empty for a sound client.
         """
         if self.closed:
             return []
+        try:
+            self._close_in_order()
+        finally:
+            left = self.end()
+        return left
+
+    def _close_in_order(self) -> None:
         self._note_segments()
         if self._process.poll() is None:
             try:
@@ -214,7 +221,6 @@ class RemoteEngine:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(5.0)
             self._settle()
-        return self.end()
 
     def _note_segments(self) -> None:
         """Remember what the session has mapped: a worker that dies later cannot tell.

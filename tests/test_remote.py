@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -276,6 +277,42 @@ def test_what_outlives_closing_is_told_and_killed(host: Host, monkeypatch: pytes
     facts = engine.call("facts")
     child = facts["pids"][1]
     assert child in engine.close()
+    _gone(facts)
+
+
+def test_interrupt_while_it_closes_ends_what_does_not_close(host: Host) -> None:
+    """A second ^C: the first one is why it closes. Nothing outlives the command that the user has given up on."""
+    engine = host("toys:NEVER_CLOSING")
+    engine.open()
+    facts = engine.call("facts")
+
+    def interrupt() -> None:
+        while not engine.heard(toy_clients.LAST_WORDS):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores it.
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.close()
+    _gone(facts)
+    assert engine.close() == []
+
+
+@pytest.mark.parametrize("step", ["_note_segments", "_dump_stacks", "_settle"])
+def test_closing_that_is_broken_off_anywhere_ends_the_host(
+    host: Host, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.remote.CLOSE_TIMEOUT", 0.1)
+    engine = host("toys:NEVER_CLOSING")
+    engine.open()
+    facts = engine.call("facts")
+    monkeypatch.setattr(engine, step, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        engine.close()
     _gone(facts)
 
 

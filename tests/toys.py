@@ -98,6 +98,13 @@ class Leaving(WithChild):
         """Its child and its segment stay."""
 
 
+class NeverClosing(WithChild):
+    def close(self) -> NoReturn:
+        print(LAST_WORDS, flush=True)
+        threading.Event().wait()
+        raise AssertionError("it hangs")
+
+
 class LeavingASegment(Engine):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
@@ -207,6 +214,7 @@ MENDED = Repairable(("stand-in", "wheel", "wiring"))
 WITH_CHILD = Toy(WithChild)
 REPAIRED = Toy(Repaired)
 LEAVING = Toy(Leaving)
+NEVER_CLOSING = Toy(NeverClosing)
 LEAVING_A_SEGMENT = Toy(LeavingASegment)
 NEVER_APPLYING = Toy(NeverApplying)
 HANGING = Toy(Hanging)
