@@ -169,14 +169,19 @@ def encode(tensor: torch.Tensor) -> tuple[str, list[int], bytes]:
 class CaptureExtension(NumberedCalls, Drills):
     """Mixed into vLLM's worker class by ``worker_extension_cls``; called through ``collective_rpc``."""
 
-    def harness_start(self, layers: list[int]) -> None:
-        """Put hooks on these decoder layers. The recorder keeps rows on the first TP rank only."""
+    def harness_start(self, layers: list[int]) -> str | None:
+        """Put hooks on these decoder layers. The recorder keeps rows on the first TP rank only.
+
+        Returns:
+            Why they cannot be, if they cannot.
+        """
         worker: Any = self
         tensor_parallel_size = worker.vllm_config.parallel_config.tensor_parallel_size
         keep = worker.rank % tensor_parallel_size == 0
         self.harness_recorder = Recorder(worker.model_runner, layers, keep=keep)
         model = type(loaded_model(worker.model_runner)).__name__
         worker_log.logger(worker.rank).info("hooks on layers %s of %s", layers, model)
+        return None
 
     def harness_identity(self) -> dict[str, Any]:
         """Which process answers: its pid, rank, the executor backend that vLLM chose, and what runs the model."""

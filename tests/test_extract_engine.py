@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from harness.clients import extract
 from harness.clients.contract import EngineSpec
-from harness.errors import DeliveryError, InvalidPromptError, ReplyTimeoutError, WorkerDiedError
+from harness.errors import DeliveryError, InvalidPromptError, ReplyTimeoutError, WorkerDiedError, WorkerFailedError
 from harness.extraction.jobs import Job, Tuning
 from harness.extraction.layouts import Text
 from harness.worker_calls import NumberedCalls
@@ -35,11 +35,13 @@ class Worker(NumberedCalls):
         self.made: Delivering | None = None
         self.exchanges = 0
         self.refusal = ""
+        self.full: str | None = None
 
     def harness_identity(self) -> dict[str, Any]:
         return {"pid": os.getpid()}
 
-    def harness_start(self, layers: list[int]) -> None: ...
+    def harness_start(self, layers: list[int]) -> str | None:
+        return self.full
 
     def harness_extract_start(self, number: int, folder: str, layout: str, tuning: Tuning) -> str:
         self.harness_extract_close()
@@ -211,6 +213,13 @@ def test_a_folder_that_is_refused_by_any_rank(
     adapter.workers[1].refusal = "cannot write to it"
     with pytest.raises(DeliveryError, match="cannot write to it"):
         engine.start(str(folder))
+
+
+def test_device_without_room_for_states_is_told_once(spec: EngineSpec, adapter: FakeAdapter) -> None:
+    for rank, worker in enumerate(adapter.workers):
+        worker.full = f"vLLM has left {rank}. Lower it."
+    with pytest.raises(WorkerFailedError, match=r"^vLLM has left 0\. Lower it\.$"):
+        extract.ExtractEngine(spec, cast("Adapter", adapter), Tuning())
 
 
 def test_jobs_that_cannot_be_run_are_refused_before_one_is_queued(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness import delivery
 from harness.engine_arguments import set_variables
-from harness.errors import CaptureError, ReplyTimeoutError
+from harness.errors import CaptureError, ReplyTimeoutError, WorkerFailedError
 
 from .calls import Calls
 from .contract import EngineSpec, Sample, check_prompts, check_spec
@@ -30,7 +30,8 @@ class ExecutorEngine(Extended):
         self._numbers = itertools.count()
         self._calls = Calls(adapter.rpc)
         self._calls.workers = [identity["pid"] for identity in self.identities()]
-        self.ask("harness_start", list(spec.layers))
+        for reason in filter(None, self.ask("harness_start", list(spec.layers))):
+            raise WorkerFailedError(reason)
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         check_prompts(self.spec, prompts)

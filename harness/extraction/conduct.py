@@ -117,10 +117,7 @@ class Extraction:
         with contextlib.closing(
             RemoteEngine(CLIENT, plan.spec, log=log, variables=plan.variables, held=(lock,), temporary=work)
         ) as engine:
-            self._display.say("booting", f"booting {plan.request.model}; {log.with_suffix('.stderr.log')} has more")
-            engine.open(BOOT_SECONDS)
-            seconds = round(engine.timings["boot"], 1)
-            self._display.say("up", f"up after {seconds} s", seconds=seconds)
+            self._boot(engine)
             self._manifest.write(self._manifest_path)
             engine.call("start", str(plan.request.output), plan.request.layout)
             meter.start()
@@ -134,6 +131,17 @@ class Extraction:
             # Before the engine is closed, which takes a while: nothing that happens to it can take this back.
             self._complete()
         self._finish("done", summary(meter), **meter.facts())
+
+    def _boot(self, engine: RemoteEngine) -> None:
+        staged = self._plan.staged_bytes
+        text = (
+            f"booting {self._plan.request.model}; states take {staged:,} bytes of each rank's device, beside vLLM's "
+            f"share; {engine.logs['stderr']} has more"
+        )
+        self._display.say("booting", text, staged_bytes=staged)
+        engine.open(BOOT_SECONDS)
+        seconds = round(engine.timings["boot"], 1)
+        self._display.say("up", f"up after {seconds} s", seconds=seconds)
 
     def _note(self, progress: Progress, noted: journal.Appender, meter: Meter) -> None:
         """Count what was delivered."""

@@ -12,10 +12,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from harness import worker_log
 from harness.decoder import loaded_model
 from harness.worker import CaptureExtension
 
+from . import room
 from .jobs import MIB, Tuning
 from .layouts import LAYOUTS, Form, Text
 from .run import Run, why_not_written
@@ -25,8 +28,6 @@ from .taps import Taps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# One is filled while the other one is copied, which takes a fifth of the time.
-STAGINGS = 2
 # Some five forwards of 8192 tokens, 4 layers and width 7168, in bfloat16. On a CPU nothing waits for a copy.
 RING_BYTES = {True: 2048 * MIB, False: 64 * MIB}
 # One thread makes about 3 GB/s of new files on tmpfs, where pages are allocated while they are written, and a forward
@@ -42,23 +43,30 @@ def writers_for(cores: int, ranks: int) -> int:
 class ExtractExtension(CaptureExtension):
     """Mixed into vLLM's worker class by ``worker_extension_cls``, in place of `CaptureExtension`."""
 
-    def harness_start(self, layers: Sequence[int]) -> None:
-        """Put hooks on these decoder layers; states go nowhere until `harness_extract_start`."""
+    def harness_start(self, layers: Sequence[int]) -> str | None:
+        """Put hooks on these decoder layers; states go nowhere until `harness_extract_start`.
+
+        Returns:
+            Why the device has no room for states, if it has none.
+        """
         worker: Any = self
         config = worker.vllm_config
+        tokens = config.scheduler_config.max_num_batched_tokens
+        device = next(loaded_model(worker.model_runner).parameters()).device
         self.harness_layers = tuple(layers)
         self.harness_form = Form(**form_of(config, len(layers)))
-        self.harness_staging = Staging(
-            tokens=config.scheduler_config.max_num_batched_tokens,
-            form=self.harness_form,
-            device=next(loaded_model(worker.model_runner).parameters()).device,
-            count=STAGINGS,
-        )
+        try:
+            self.harness_staging = Staging(tokens=tokens, form=self.harness_form, device=device, count=room.STAGINGS)
+        except torch.OutOfMemoryError:
+            free, total = torch.cuda.mem_get_info(device)
+            share = config.cache_config.gpu_memory_utilization
+            return room.refusal(self.harness_form, tokens, free=free, total=total, utilization=share)
         self.harness_recorder: Any = Taps(worker.model_runner, layers, self.harness_staging)
         self.harness_run: Run | None = None
         self.harness_memory: Memory | None = None
         model = type(loaded_model(worker.model_runner)).__name__
         worker_log.logger(worker.rank).info("hooks on layers %s of %s", list(layers), model)
+        return None
 
     def harness_extract_start(self, number: int, folder: str, layout: str, tuning: Tuning) -> str:
         """Open a run; the one before is closed.

@@ -13,8 +13,10 @@ from harness.engine_arguments import engine_arguments
 from harness.errors import CaptureError, UsageError
 
 from . import model
+from .layouts import Form
 from .manifest import Manifest
 from .prompt_file import Limits, PromptFile
+from .room import staged_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +65,13 @@ class Plan:
     prompts: PromptFile
     manifest: Manifest
     variables: Mapping[str, str]
+
+    @property
+    def staged_bytes(self) -> int:
+        """What a rank takes of its device beside vLLM, of a dtype of two bytes if vLLM is to choose it."""
+        dtype = "bfloat16" if self.spec.dtype == "auto" else self.spec.dtype
+        form = Form(layers=len(self.spec.layers), hidden_size=self.manifest.hidden_size, dtype=dtype)
+        return staged_bytes(form, self.spec.max_num_batched_tokens)
 
 
 def plan(request: Request) -> Plan:
