@@ -15,10 +15,10 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # address, permissions, offset, device, inode, path
 _SEGMENT = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
@@ -118,24 +118,51 @@ def end_session(session: int, *, spare: int | None = None, patience: float = 5.0
 
     Returns:
         The processes that had to be killed, empty if the session had ended by itself.
+
+    Raises:
+        KeyboardInterrupt: ^C came meanwhile; the session has ended all the same.
     """
     killed: list[int] = []
     mapped: set[str] = set()
-    for _round in range(5):  # Again, for what was started while we looked.
-        left = [pid for pid in of_session(session) if pid != spare]
-        if not left:
-            break
-        # Stopped first, so that none makes a segment after its maps were read.
-        _signal(left, signal.SIGSTOP)
-        mapped |= segments(left)
-        _signal(left, signal.SIGKILL)
-        wait_ended(left, patience)
-        killed += [pid for pid in left if pid not in killed]
-    if spare is not None:
-        mapped |= segments([spare])
-    for path in mapped:
-        Path(path).unlink(missing_ok=True)
+    with _deferred_interrupts():
+        try:
+            for _round in range(5):  # Again, for what was started while we looked.
+                left = [pid for pid in of_session(session) if pid != spare]
+                if not left:
+                    break
+                try:
+                    # Stopped first, so that none makes a segment after its maps were read.
+                    _signal(left, signal.SIGSTOP)
+                    mapped |= segments(left)
+                finally:  # Who is stopped cannot end by itself, nor see that we have.
+                    _signal(left, signal.SIGKILL)
+                wait_ended(left, patience)
+                killed += [pid for pid in left if pid not in killed]
+            if spare is not None:
+                mapped |= segments([spare])
+        finally:
+            for path in mapped:
+                Path(path).unlink(missing_ok=True)
     return killed
+
+
+@contextlib.contextmanager
+def _deferred_interrupts() -> Iterator[None]:
+    """What SIGINT and SIGTERM do here, they do afterwards; only the main thread is ever interrupted by them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers: dict[signal.Signals, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers[number] = signal.signal(number, lambda number, _frame: came.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for arrived in came[:1]:
+            signal.raise_signal(arrived)
 
 
 def follow(lifeline: int) -> threading.Thread:

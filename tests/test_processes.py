@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from multiprocessing import shared_memory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -115,6 +117,68 @@ def test_spared_process_lives_and_its_segments_go(start: Start) -> None:
     assert leader.poll() is None
     left = [name for name in (own, others) if os.path.exists(f"/dev/shm/{name}")]  # noqa: PTH110, S108
     assert left == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("during", ["_signal", "segments", "wait_ended", "of_session"])
+def test_interrupt_at_any_step_of_ending_comes_after_the_end(
+    start: Start, monkeypatch: pytest.MonkeyPatch, during: str, number: signal.Signals
+) -> None:
+    leader = start(WITH_CHILD)
+    child, name = _line(leader).split()
+    step = getattr(processes, during)
+
+    def interrupted(*arguments: Any) -> Any:
+        for _again in range(2):
+            os.kill(os.getpid(), number)
+        return step(*arguments)
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, interrupt)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(processes, during, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                processes.end_session(leader.pid)
+        assert signal.getsignal(number) is interrupt
+    finally:
+        signal.signal(number, before)
+    assert processes.ended([leader.pid, int(child)]) == [leader.pid, int(child)]
+    assert not os.path.exists(f"/dev/shm/{name}"), name  # noqa: PTH110, S108
+
+
+@pytest.mark.parametrize("raised", [OSError, MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("during", ["segments", "wait_ended"])
+def test_whatever_is_raised_none_stays_stopped_and_known_segments_go(
+    start: Start, monkeypatch: pytest.MonkeyPatch, during: str, raised: type[BaseException]
+) -> None:
+    leader = start(WITH_CHILD)
+    child, name = _line(leader).split()
+
+    def fail(*_arguments: object) -> NoReturn:
+        raise raised
+
+    with monkeypatch.context() as patched:
+        patched.setattr(processes, during, fail)
+        with pytest.raises(raised):
+            processes.end_session(leader.pid)
+    processes.wait_ended([leader.pid, int(child)], 30.0)
+    assert processes.ended([leader.pid, int(child)]) == [leader.pid, int(child)]
+    left = os.path.exists(f"/dev/shm/{name}")  # noqa: PTH110, S108
+    assert left is (during == "segments"), name
+    if left:
+        os.unlink(f"/dev/shm/{name}")  # noqa: PTH108, S108
+
+
+def test_ending_in_another_thread_leaves_the_handlers_alone(start: Start) -> None:
+    process = start()
+    assert _line(process) == "ready"
+    thread = threading.Thread(target=processes.end_session, args=[process.pid])
+    thread.start()
+    thread.join()
+    assert processes.ended([process.pid]) == [process.pid]
 
 
 @pytest.mark.parametrize("name", ["a) S (b", "two words", ") Z 1 1 1 ("])
