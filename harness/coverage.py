@@ -10,7 +10,7 @@ from . import known_faults
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .evidence import CaseResult, Evidence
+    from .evidence import CaseResult, EngineResult, Evidence
     from .needs import Need, Needs
 
 Why: TypeAlias = Literal["not run", "did not pass", "known fault"]
@@ -31,7 +31,8 @@ def covered(needs: Needs, records: Sequence[Evidence], release: str, device: str
 
     Args:
         needs: of the run.
-        records: the evidence that counts here. Of a case that ran several times, the last run says how it is.
+        records: the evidence that counts here. Of a case that ran several times, the last run says how it is, if its
+            engine was of the setting: also where that crashed, or left processes behind.
         release: the vLLM at hand, for the faults that are known of it.
         device: what it runs on.
 
@@ -57,10 +58,16 @@ def _gap(case: str, need: Need, newest: Sequence[Evidence], release: str, device
         return Gap(case=case, need=need, why="known fault", said=f"a known fault of vLLM {release}: {fault.cause}")
     for record in newest:
         results = [result for result in record.cases if result.id == case]
-        if not results or not _counts(record, need, device):
+        if not results or _of_another_setting(record, need, device):
             continue
         bad = next((result for result in results if result.outcome != "passed"), None)
-        return None if bad is None else _of_result(case, need, bad)
+        if bad is not None:
+            return _of_result(case, need, bad)
+        if _left_behind(record, need):
+            said = f"engine {need.engine} left processes behind: what it gave is not counted"
+            return Gap(case=case, need=need, why="did not pass", said=said)
+        if need.group is None or _opened(record, need):
+            return None
     return Gap(case=case, need=need, why="not run", said=_not_run(need, newest, device))
 
 
@@ -75,10 +82,15 @@ def _of_result(case: str, need: Need, result: CaseResult) -> Gap:
 _PAST = {"failed": "failed", "error": "came to an error", "skipped": "was skipped", "passed": "passed"}
 
 
-def _counts(record: Evidence, need: Need, device: str) -> bool:
-    """Whether the engine of a case was one of its setting, and left nothing behind."""
+def _opened(record: Evidence, need: Need) -> list[EngineResult]:
+    """The engine of a need, as it is in a record; not if the process that had it crashed."""
+    return [engine for engine in record.engines if engine.group == need.engine]
+
+
+def _of_another_setting(record: Evidence, need: Need, device: str) -> bool:
+    """Whether what was opened under the engine's name is not what the run needs."""
     if need.group is None:
-        return True
+        return False
     setting = need.group.setting
     wanted = {
         "executor_backend": setting.executor_backend,
@@ -87,13 +99,12 @@ def _counts(record: Evidence, need: Need, device: str) -> bool:
         "async_scheduling": setting.async_scheduling,
         "device": device,
     }
-    specs = [engine.spec for engine in record.engines if engine.group == need.engine]
-    alike = all(spec.get(name) == value for spec in specs for name, value in wanted.items())
-    return bool(specs) and alike and not _left_behind(record, need)
+    specs = [engine.spec for engine in _opened(record, need)]
+    return any(spec.get(name) != value for spec in specs for name, value in wanted.items())
 
 
 def _left_behind(record: Evidence, need: Need) -> bool:
-    return any(engine.left_behind for engine in record.engines if engine.group == need.engine)
+    return any(engine.left_behind for engine in _opened(record, need))
 
 
 def _not_run(need: Need, records: Sequence[Evidence], device: str) -> str:
@@ -101,13 +112,11 @@ def _not_run(need: Need, records: Sequence[Evidence], device: str) -> str:
     if not records:
         return "there is no evidence that counts"
     if need.group is not None:
-        ran = [record for record in records for engine in record.engines if engine.group == need.engine]
+        ran = [record for record in records if _opened(record, need)]
         if not ran:
             engines = sorted({engine.group for record in records for engine in record.engines})
             return f"engine {need.engine} was not run; {', '.join(engines) or 'none'} was"
-        if any(_left_behind(record, need) for record in ran):
-            return f"engine {need.engine} left processes behind: what it gave is not counted"
-        if not any(_counts(record, need, device) for record in ran):
+        if all(_of_another_setting(record, need, device) for record in ran):
             return f"what was opened as engine {need.engine} is not one of that setting"
     return _cut_short(records)
 
