@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from . import __version__, environments, evidence, processes, sources, terminal, uv
+from . import __version__, environments, evidence, hardware, processes, sources, terminal, uv, variables
 from .errors import FINDINGS, INTERRUPTED, OK, EnvironmentUnusableError, UsageError
 from .report.gather import sentence
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from .environments import Environment
     from .evidence import Evidence
+    from .options import Options
     from .releases import Build
 
 # `harness check` gives its engines 60 s after ^C, and then writes its evidence.
@@ -47,12 +49,15 @@ class Ended:
     seconds: float = 0.0
 
 
-def check_all(builds: Sequence[Build], arguments: Sequence[str], *, prune: bool, as_json: bool) -> int:
+def check_all(
+    builds: Sequence[Build], arguments: Sequence[str], asked: Options, *, prune: bool, as_json: bool
+) -> int:
     """Run the suite on every build.
 
     Args:
         builds: what to run it on, in this order.
         arguments: for `harness check`; with any, nothing is kept.
+        asked: what they say.
         prune: remove environments of builds that are done where the disk is short.
         as_json: print the table as JSON, and everything else to stderr.
 
@@ -65,7 +70,7 @@ def check_all(builds: Sequence[Build], arguments: Sequence[str], *, prune: bool,
         for number, build in enumerate(builds, 1):
             terminal.say(f"[{number}/{len(builds)}] {build.requirement}", as_json=as_json)
             done = builds[: number - 1] if prune else None
-            ended.append(_one(build, arguments, done=done, as_json=as_json))
+            ended.append(_one(build, arguments, asked, done=done, as_json=as_json))
             terminal.say(f"{build.release}: {ended[-1].verdict}: {ended[-1].note}", as_json=as_json)
     except KeyboardInterrupt:
         interrupted = True
@@ -93,11 +98,13 @@ def _table(rows: Sequence[Ended]) -> list[str]:
     return lines
 
 
-def _one(build: Build, arguments: Sequence[str], *, done: Sequence[Build] | None, as_json: bool) -> Ended:
-    path = Path("results") / f"{build.release}-{build.device}" / "evidence.json"
+def _one(
+    build: Build, arguments: Sequence[str], asked: Options, *, done: Sequence[Build] | None, as_json: bool
+) -> Ended:
+    path = Path("results") / asked.results(build.release) / "evidence.json"
     if not arguments:
         try:
-            record = kept(build, path)
+            record = kept(build, path, asked)
         except UsageError as error:
             print(f"{build.release} runs: {error}", file=sys.stderr)
         else:
@@ -110,23 +117,33 @@ def _one(build: Build, arguments: Sequence[str], *, done: Sequence[Build] | None
         environment = environments.ensure(build)
     except EnvironmentUnusableError as error:
         return Ended(release=build.release, verdict="cannot run", code=error.exit_code, note=str(error))
-    path.unlink(missing_ok=True)  # What is there afterwards is of this run.
-    code = _check(environment, arguments, as_json=as_json)
-    return _result(build, path, code, time.monotonic() - start)
+    before = _file(path)
+    code = _check(environment, [*arguments, "--evidence", str(path)], as_json=as_json)
+    return _result(build, path, code, time.monotonic() - start, written=_file(path) != before)
 
 
-def _result(build: Build, path: Path, code: int, seconds: float) -> Ended:
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file is there: evidence is written as a new one, which then takes the place of the old."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _result(build: Build, path: Path, code: int, seconds: float, *, written: bool) -> Ended:
     verdict: Verdict = "no result"
     note = f"`harness check` exited with {code} and left no evidence that says so; what it said is above"
-    with contextlib.suppress(UsageError):
-        record = evidence.load(path)
-        if (record.verdict == "conforms") == (code == OK):
-            verdict, note = record.verdict, sentence(record.counts())
+    if written:
+        with contextlib.suppress(UsageError):
+            record = evidence.load(path)
+            if (record.verdict == "conforms") == (code == OK):
+                verdict, note = record.verdict, sentence(record.counts())
     code = OK if verdict == "conforms" else code or FINDINGS
     return Ended(release=build.release, verdict=verdict, code=code, note=note, seconds=seconds)
 
 
-def kept(build: Build, path: Path) -> Evidence:
+def kept(build: Build, path: Path, asked: Options) -> Evidence:
     """The evidence of an earlier run, if running the suite again would be the same run.
 
     Raises:
@@ -139,11 +156,15 @@ def kept(build: Build, path: Path) -> Evidence:
         raise UsageError(f"its evidence says {record.verdict}")
     if not record.settings.get("whole"):
         raise UsageError("its evidence is of a part of the suite")
-    if (record.harness, record.suite) != (__version__, sources.digest(sources.suite(), build.release)):
+    suite = sources.digest(sources.suite(), asked.snapshots(build.release))
+    if (record.harness, record.suite) != (__version__, suite):
         raise UsageError("its evidence is of another state of the suite")
     environment = environments.existing(build)
     # One that was removed to make room would be made again from the same row, which the suite's digest covers.
     facts = _facts(build) if environment is None else _probe(environment)
+    # As `identity.of_run`, which needs more than nox brings. The clients of a whole run are in the suite's digest.
+    facts["devices"] = hardware.describe(asked.device)
+    facts["variables"] = variables.bound(build.environment, os.environ)
     differing = sorted(name for name, value in facts.items() if record.environment.get(name) != value)
     if differing:
         raise UsageError(f"its evidence is of another environment: {', '.join(differing)}")

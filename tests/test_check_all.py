@@ -20,7 +20,20 @@ import records
 from conftest import TESTS
 from records import SOUND, case
 
-from harness import __version__, check_all, cli, environments, evidence, releases, sources, uv
+from harness import (
+    __version__,
+    check,
+    check_all,
+    cli,
+    environments,
+    evidence,
+    hardware,
+    releases,
+    sources,
+    uv,
+    variables,
+)
+from harness.commands import check_all as command
 from harness.environments import Environment
 from harness.errors import EnvironmentUnusableError, UsageError
 
@@ -28,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from harness.options import Options
     from harness.releases import Build
 
 BUILDS = [releases.find(version).build("cpu") for version in ("0.15.1", "0.16.0", "0.17.1")]
@@ -43,9 +57,10 @@ FAKE = """
         print(json.dumps(said["facts"]))
         sys.exit()
     if "evidence" in said:
-        folder = Path("results") / f"{release}-cpu"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "evidence.json").write_text(said["evidence"])
+        path = Path(sys.argv[sys.argv.index("--evidence") + 1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name("new").write_text(said["evidence"])
+        path.with_name("new").replace(path)
     if said.get("hangs"):
         try:
             Path("hanging").touch()
@@ -87,17 +102,24 @@ class World:
         build = releases.find(version).build("cpu")
         return {
             **check_all._facts(build),
+            "devices": hardware.describe("cpu"),
+            "variables": variables.bound(build.environment, os.environ),
             "generation": "two-phase",
             "capabilities": {"sample_tokens": True},
             "packages": {"torch": build.torch},
         }
 
+    def kept(self, version: str) -> evidence.Evidence:
+        return check_all.kept(releases.find(version).build("cpu"), self.evidence(version), asked())
+
     def evidence(self, version: str) -> Path:
         return self.folder / "results" / f"{version}-cpu" / "evidence.json"
 
     def asked(self, command: str) -> list[list[str]]:
+        """What the fake releases were asked for, without the place of the evidence."""
         path = self.folder / "asked"
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        rows = [row[: row.index("--evidence")] if "--evidence" in row else row for row in rows]
         return [[row[0], *row[3:]] for row in rows if row[1:3] == ["harness", command]]
 
     def environment(self, build: Build) -> Environment:
@@ -111,7 +133,11 @@ class World:
 
     def run(self, *arguments: str, prune: bool = False) -> int:
         os.environ["FAKE_PLAN"] = json.dumps(self.plan)
-        return check_all.check_all(BUILDS, arguments, prune=prune, as_json=False)
+        return check_all.check_all(BUILDS, arguments, asked(*arguments), prune=prune, as_json=False)
+
+
+def asked(*arguments: str) -> Options:
+    return command._asked(arguments)
 
 
 @pytest.fixture
@@ -184,7 +210,7 @@ def test_what_conforms_is_kept_and_the_rest_runs(world: World, capsys: pytest.Ca
 def test_evidence_of_another_run_is_not_kept(world: World, changes: dict[str, Any], why: str) -> None:
     evidence.write(world.evidence("0.16.0"), world.record("0.16.0", **changes))
     with pytest.raises(UsageError, match=why):
-        check_all.kept(BUILDS[1], world.evidence("0.16.0"))
+        world.kept("0.16.0")
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -197,6 +223,8 @@ def test_evidence_of_another_run_is_not_kept(world: World, changes: dict[str, An
         ("python", True),
         ("platform", True),
         ("machine", True),
+        ("devices", True),
+        ("variables", True),
         ("packages", False),
         ("capabilities", False),
     ],
@@ -208,13 +236,13 @@ def test_evidence_of_another_environment_is_not_kept(
     world.there = ["0.16.0"] if there else []
     path = world.evidence("0.16.0")
     evidence.write(path, world.record("0.16.0"))
-    assert check_all.kept(BUILDS[1], path) == evidence.load(path)
+    assert world.kept("0.16.0") == evidence.load(path)
     evidence.write(path, world.record("0.16.0", environment={**world.facts("0.16.0"), name: "another"}))
     if there or known_without_it:
         with pytest.raises(UsageError, match=f"another environment: {name}"):
-            check_all.kept(BUILDS[1], path)
+            world.kept("0.16.0")
     else:
-        assert check_all.kept(BUILDS[1], path) == evidence.load(path)
+        assert world.kept("0.16.0") == evidence.load(path)
 
 
 def test_edited_or_torn_evidence_is_not_kept(world: World) -> None:
@@ -222,10 +250,10 @@ def test_edited_or_torn_evidence_is_not_kept(world: World) -> None:
     evidence.write(path, world.record("0.16.0", interrupted=True))
     records.edit(path, interrupted=False, verdict="conforms")
     with pytest.raises(UsageError, match="was changed"):
-        check_all.kept(BUILDS[1], path)
+        world.kept("0.16.0")
     path.write_text("{", encoding="utf-8")
     with pytest.raises(UsageError, match="not JSON"):
-        check_all.kept(BUILDS[1], path)
+        world.kept("0.16.0")
 
 
 def test_environment_that_cannot_be_probed_runs_again(world: World) -> None:
@@ -233,7 +261,7 @@ def test_environment_that_cannot_be_probed_runs_again(world: World) -> None:
     os.environ["FAKE_PLAN"] = "{}"
     evidence.write(world.evidence("0.16.0"), world.record("0.16.0"))
     with pytest.raises(UsageError, match="cannot be probed"):
-        check_all.kept(BUILDS[1], world.evidence("0.16.0"))
+        world.kept("0.16.0")
 
 
 def test_facts_are_of_this_machine() -> None:
@@ -295,6 +323,91 @@ def test_findings_count_more_than_what_cannot_run(world: World) -> None:
     assert world.run() == 1
 
 
+RUNS: list[tuple[list[str], dict[str, str], str]] = [
+    ([], {}, "cpu"),
+    (["--dtype", "bfloat16"], {}, "cpu-bfloat16"),
+    (["--dtype", "float32"], {}, "cpu"),
+    (["--device", "cuda"], {}, "cuda"),
+    (["--device", "cuda", "--dtype", "float32"], {}, "cuda-float32"),
+    ([], {"VLLM_USE_V2_MODEL_RUNNER": "1"}, "cpu-v2"),
+    (["--dtype", "bfloat16"], {"VLLM_USE_V2_MODEL_RUNNER": "0"}, "cpu-bfloat16-v1"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "users", "folder"), RUNS)
+@pytest.mark.parametrize("result", [True, False])
+def test_run_is_judged_by_its_own_evidence_and_takes_away_no_other(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    users: dict[str, str],
+    folder: str,
+    *,
+    result: bool,
+) -> None:
+    for name, value in users.items():
+        monkeypatch.setenv(name, value)
+    others = [world.folder / "results" / f"0.16.0-{of}" / "evidence.json" for *_run, of in RUNS]
+    for path in others:
+        evidence.write(path, world.record("0.16.0", suite=f"of an earlier run in {path.parent.name}"))
+    before = {path: path.read_bytes() for path in others}
+    if not result:
+        world.plan["0.16.0"] = {"code": 5}
+    assert world.run(*arguments) == (0 if result else 5)
+    assert _rows(capsys.readouterr().out)["0.16.0"].startswith("conforms" if result else "no result")
+    own = world.folder / "results" / f"0.16.0-{folder}" / "evidence.json"
+    changed = {path for path in others if path.read_bytes() != before[path]}
+    assert changed == ({own} if result else set())
+
+
+@pytest.mark.parametrize(("arguments", "users"), [(arguments, users) for arguments, users, _folder in RUNS])
+def test_evidence_is_looked_for_where_the_check_would_write_it(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], users: dict[str, str]
+) -> None:
+    for name, value in users.items():
+        monkeypatch.setenv(name, value)
+    ran: list[Options] = []
+    ended = check_all.Ended(release="0.16.0", verdict="conforms", code=0, note="")
+
+    def one(_build: Build, _arguments: Sequence[str], asked: Options, **_named: Any) -> check_all.Ended:
+        ran.append(asked)
+        return ended
+
+    def checked(options: Options) -> int:
+        ran.append(options)
+        return 0
+
+    monkeypatch.setattr(check_all, "_one", one)
+    assert cli.main(["check-all", "--", *arguments]) == 0
+    monkeypatch.setattr(check, "check", checked)
+    assert cli.main(["check", *arguments]) == 0
+    assert ran[0] == ran[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--evidence", "mine.json"], "--evidence mine.json would hold one release after the other"),
+        (["--evi=mine.json"], "--evidence mine.json would hold"),
+        (["--setting", "mp-tp2", "--tensor-parallel-size", "2"], "leave out --tensor-parallel-size"),
+    ],
+)
+def test_arguments_that_cannot_be_for_all_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    monkeypatch.setattr(check_all, "check_all", lambda *_arguments, **_named: pytest.fail("something ran"))
+    assert cli.main(["check-all", "--", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_option_that_the_check_lacks_exits_2_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_all, "check_all", lambda *_arguments, **_named: pytest.fail("something ran"))
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["check-all", "--", "--dtyp", "float16"])
+    assert caught.value.code == 2
+
+
 def test_arguments_reach_the_check_and_keep_nothing(world: World) -> None:
     assert world.run() == 0
     assert world.run("-k", "reply") == 0
@@ -312,7 +425,8 @@ def test_interrupt_closes_the_run_keeps_what_is_finished_and_exits_130(world: Wo
         environments.existing = lambda build: None
         environments.ensure = world.environment
         try:
-            sys.exit(check_all.check_all(test_check_all.BUILDS, [], prune=False, as_json=False))
+            builds, asked = test_check_all.BUILDS, test_check_all.asked()
+            sys.exit(check_all.check_all(builds, [], asked, prune=False, as_json=False))
         except KeyboardInterrupt:
             sys.exit("not caught")
     """).replace("test_check_all.Path", "__import__('pathlib').Path")
@@ -404,7 +518,7 @@ def test_room_is_looked_for_where_environments_will_be(tmp_path: Path, monkeypat
 def test_command_runs_every_pinned_cpu_release(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def noted(builds: Sequence[Build], arguments: Sequence[str], **named: Any) -> int:
+    def noted(builds: Sequence[Build], arguments: Sequence[str], _asked: Options, **named: Any) -> int:
         asked.append(([build.release for build in builds], arguments, named))
         return 1
 
@@ -416,7 +530,7 @@ def test_command_runs_every_pinned_cpu_release(monkeypatch: pytest.MonkeyPatch) 
 
 def test_json_is_all_that_is_on_stdout(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     os.environ["FAKE_PLAN"] = json.dumps(world.plan)
-    assert check_all.check_all(BUILDS, [], prune=False, as_json=True) == 0
+    assert check_all.check_all(BUILDS, [], asked(), prune=False, as_json=True) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [(row["release"], row["verdict"], row["kept"]) for row in rows] == [
         (build.release, "conforms", False) for build in BUILDS

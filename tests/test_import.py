@@ -92,9 +92,11 @@ MODULES = (
 REFUSE = """
 import sys
 
+REFUSED = ("torch", "vllm")
+
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "vllm"):
+        if name.partition(".")[0] in REFUSED:
             raise AssertionError(f"{name} was imported")
 
 sys.meta_path.insert(0, Refuse())
@@ -117,6 +119,16 @@ def test_importing_imports_neither_torch_nor_vllm(modules: tuple[str, ...]) -> N
     done = _run(REFUSE + IMPORT, *modules)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [], done.stdout
+
+
+def test_check_all_needs_no_more_than_nox_brings() -> None:
+    ours = 'REFUSED = ("griffe", "jinja2", "rich", "numpy", "safetensors", "pytest", "torch", "vllm")'
+    code = REFUSE.replace('REFUSED = ("torch", "vllm")', ours)
+    done = _run(
+        f"{code}\nfrom harness import check_all\nfrom harness.commands import check_all as command\n"
+        "print(command._asked(['-k', 'reply', '--dtype', 'bfloat16']).results('0.16.0'), check_all.__name__)"
+    )
+    assert (done.stdout, done.stderr) == ("0.16.0-cpu-bfloat16 harness.check_all\n", "")
 
 
 def test_the_finder_of_this_test_does_refuse() -> None:

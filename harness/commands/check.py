@@ -90,7 +90,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import check, releases
+    from harness import check
+
+    return check.check(asked(options))
+
+
+def asked(options: argparse.Namespace) -> Options:
+    """What a command line asks for.
+
+    Raises:
+        UsageError: it contradicts itself, or names a release that is not pinned.
+    """
+    from harness import releases
 
     if options.setting and options.tensor_parallel_size:
         raise UsageError("--setting names the size as well: leave out --tensor-parallel-size")
@@ -98,22 +109,20 @@ def run(options: argparse.Namespace) -> int:
         releases.find(options.snapshots_of)
         if options.update_snapshots:
             raise UsageError("--update-snapshots would write another release's snapshots: leave out --snapshots-of")
-    return check.check(
-        Options(
-            clients=tuple(options.client),
-            device=options.device,
-            tensor_parallel_sizes=tuple(options.tensor_parallel_size),
-            model_kind=options.model_kind,
-            keyword=options.keyword,
-            evidence=options.evidence,
-            update_snapshots=options.update_snapshots,
-            jobs=options.jobs,
-            as_json=options.json,
-            snapshots_of=options.snapshots_of,
-            settings=tuple(options.setting),
-            dtype=options.dtype or DEFAULT_DTYPES[options.device],
-            model_runner=model_runner(),
-            pipeline_parallel_size=options.pipeline_parallel_size,
-            executor_backend=options.executor_backend,
-        )
+    return Options(
+        clients=tuple(options.client),
+        device=options.device,
+        tensor_parallel_sizes=tuple(options.tensor_parallel_size),
+        model_kind=options.model_kind,
+        keyword=options.keyword,
+        evidence=options.evidence,
+        update_snapshots=options.update_snapshots,
+        jobs=options.jobs,
+        as_json=options.json,
+        snapshots_of=options.snapshots_of,
+        settings=tuple(options.setting),
+        dtype=options.dtype or DEFAULT_DTYPES[options.device],
+        model_runner=model_runner(),
+        pipeline_parallel_size=options.pipeline_parallel_size,
+        executor_backend=options.executor_backend,
     )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
+from harness.errors import UsageError
+
+from . import check
+
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Sequence
+
+    from harness.options import Options
 
 HELP = "run the suite on every pinned CPU release; what conforms already is kept"
 
@@ -28,5 +35,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from harness import check_all, releases
 
+    asked = _asked(options.arguments)
     builds = [release.build("cpu") for release in releases.with_build("cpu")]
-    return check_all.check_all(builds, options.arguments, prune=options.prune, as_json=options.json)
+    return check_all.check_all(builds, options.arguments, asked, prune=options.prune, as_json=options.json)
+
+
+def _asked(arguments: Sequence[str]) -> Options:
+    """What `harness check` is going to be asked for, found out before an environment is made for it.
+
+    Raises:
+        UsageError: it would refuse them, or they name one file for the evidence of all releases.
+    """
+    parser = argparse.ArgumentParser(prog="harness check-all --")
+    check.add(parser)
+    named = parser.parse_args(arguments)
+    if named.evidence is not None:
+        raise UsageError(
+            f"--evidence {named.evidence} would hold one release after the other: leave it out, each has a folder of "
+            "its own in results"
+        )
+    return check.asked(named)
