@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, evidence, identity, machine, processes, sources
+from . import __version__, evidence, identity, machine, processes, sources, work
 from .errors import INTERRUPTED, HarnessError, UsageError
 from .evidence import CaseResult, EngineResult, Evidence
-from .work import work_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ def conduct(
     results: Path,
     prepared: Callable[[Path], Run],
 ) -> tuple[int, Evidence]:
-    """Run the cases on some engines; logs and JUnit XML go beside ``results``, which is not written here.
+    """Run the cases on some engines; logs and JUnit XML go beside ``results`` (`work`), which is not written here.
 
     Args:
         options: how.
@@ -48,8 +47,12 @@ def conduct(
 
     Returns:
         The exit code, and the record.
+
+    Raises:
+        UsageError: there is no place for what is left beside ``results``.
     """
     evidence.require_writable(results)
+    work.claim(results)
     build = identity.build(facts)
     bound = identity.of_run(
         options.device, {group.client for group in groups}, build.environment if build is not None else {}
@@ -74,13 +77,13 @@ def conduct(
         suite=sources.digest(sources.suite(), options.snapshots(release)),
         started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
-    with work_folder(results.parent / "logs") as work:
-        run = prepared(work)
+    with work.work_folder(work.logs_of(results)) as folder:
+        run = prepared(folder)
         options.say(f"vLLM {facts['version']} ({facts['distribution']}), {facts['generation']}, {options.device}")
         options.say(f"{len(groups)} engines: {', '.join(group.name for group in groups)}")
         for client, names in run.repairs.items():
             options.say(f"{client} opens with {', '.join(names)}")
-        code = _run_cases(run, options, record, results.with_name("junit.xml"))
+        code = _run_cases(run, options, record, work.junit_of(results))
     return code, record
 
 

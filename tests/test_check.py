@@ -12,46 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 import flow
 import pytest
 from conftest import TESTS
-from toys import SLEEPER
 
 from harness import check, conducting, evidence, processes
-from harness.errors import HarnessError, UsageError
-from harness.work import work_folder
+from harness.errors import UsageError
+from harness.work import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-
-# The work folder.
-
-
-def test_work_folder_ends_marked_hosts_keeps_logs_and_goes(tmp_path: Path) -> None:
-    host = subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    (logs / "old.log").touch()
-    with work_folder(logs) as work:
-        (work / "logs" / f"{host.pid}.pid").touch()
-        (work / "logs" / "llm.log").write_text("said", encoding="utf-8")
-    host.wait()
-    assert host.returncode == -signal.SIGKILL
-    assert {path.name: path.read_text(encoding="utf-8") for path in logs.iterdir()} == {"llm.log": "said"}
-    assert not work.exists()
-
-
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, HarnessError, OSError])
-def test_work_folder_goes_whatever_happens(tmp_path: Path, raised: type[BaseException]) -> None:
-    with pytest.raises(raised), work_folder(tmp_path / "logs") as work:
-        raise raised
-    assert not work.exists()
-    assert (tmp_path / "logs").exists()
-
-
-def test_logs_that_cannot_be_kept_do_not_hide_the_result(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with work_folder(tmp_path / "file" / "logs") as work:
-        pass
-    assert not work.exists()
 
 
 # Exit codes.
@@ -89,8 +56,24 @@ def test_run_keeps_logs_and_junit_beside_the_evidence(passed: tuple[Path, int, d
     results = passed[0] / "results"
     assert sorted(path.name for path in results.iterdir()) == ["evidence.json", "junit.xml", "logs"]
     assert sorted(path.name for path in (results / "logs").iterdir()) == [
+        MARK,
         "toys:SOUND-mp-tp2.stderr.log",
         "toys:SOUND-mp-tp2.stdout.log",
+    ]
+
+
+@pytest.mark.usefixtures("toys")
+def test_users_logs_beside_the_evidence_end_a_run_before_anything_boots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = flow.write_suite(tmp_path / "suite", PASSING)
+    (suite / "results" / "logs").mkdir(parents=True)
+    (suite / "results" / "logs" / "app.log").write_text("mine", encoding="utf-8")
+    monkeypatch.setattr(conducting, "_run_cases", lambda *_arguments: pytest.fail("something ran"))
+    with pytest.raises(UsageError, match="logs is there, and is of no run of the harness"):
+        flow.run(suite, flow.groups("toys:SOUND"))
+    assert [str(path.relative_to(suite)) for path in suite.glob("results/**/*") if path.is_file()] == [
+        "results/logs/app.log"
     ]
 
 
@@ -291,6 +274,7 @@ def test_interrupted_run_exits_130_keeps_its_record_and_leaves_nothing(
     assert "test_after" not in flow.outcomes(record)
     assert not Path(facts["work"]).exists()
     assert sorted(path.name for path in (tmp_path / "results" / "logs").iterdir()) == [
+        MARK,
         "toys:WITH_CHILD-mp-tp2.stderr.log",
         "toys:WITH_CHILD-mp-tp2.stdout.log",
     ]
