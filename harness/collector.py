@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .evidence import CaseResult, Outcome
+from .writing import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ class Collector:
 
     def pytest_unconfigure(self) -> None:
         results = {"engines": self._engines, "cases": [asdict(case) for case in self._cases.values()]}
-        self._path.write_text(json.dumps(results), encoding="utf-8")
+        write_whole(self._path, json.dumps(results))  # A second ^C kills this process.
 
 
 def _result(name: str, report: pytest.TestReport, seconds: float) -> CaseResult:

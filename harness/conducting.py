@@ -88,9 +88,44 @@ def conduct(
 
 
 def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int:
-    """Run pytest in a process of its own: a crash there still leaves a record here."""
-    folder = sources.suite() / "cases"
+    start = time.monotonic()
+    reference = start_reference(run)
+    try:
+        status = _pytest(run, options, junit)
+    finally:
+        if reference is not None:
+            reference.kill()
+            reference.wait()
+    record.seconds = round(time.monotonic() - start, 1)
+    _read(Path(run.work) / "results.json", record, status)
+    return _exit_code(status, record, options)
+
+
+def _pytest(run: Run, options: Options, junit: Path) -> int:
+    """Run pytest in a process of its own, and end what is left of it: a crash there still leaves a record here.
+
+    Returns:
+        As `_wait`.
+    """
     lifeline, ours = os.pipe()
+    cases = subprocess.Popen(
+        [*_command(run, options, junit), f"--harness-lifeline={lifeline}"],
+        stdout=sys.stderr if options.as_json else None,
+        # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
+        env={**processes.own_variables(), "TMPDIR": run.work},
+        pass_fds=(lifeline,),
+        start_new_session=True,
+    )
+    os.close(lifeline)
+    try:
+        return _wait(cases)
+    finally:
+        os.close(ours)
+        processes.end_session(cases.pid)
+
+
+def _command(run: Run, options: Options, junit: Path) -> list[str]:
+    folder = sources.suite() / "cases"
     command = [
         *(
             sys.executable,
@@ -104,8 +139,7 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         # Not whatever else is installed beside vLLM.
         *("--disable-plugin-autoload", "-p", "xdist", "-p", "pytest_timeout", "-p", "syrupy"),
         *("-p", "harness.plugin", "-p", "harness.walking", "-p", "no:cacheprovider"),
-        f"--harness-run={Path(run.work) / 'run.json'}",
-        *(f"--harness-lifeline={lifeline}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
+        *(f"--harness-run={Path(run.work) / 'run.json'}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
         *("-q", "--tb=no", "--no-header", "--no-summary"),
     ]
     count = machine.jobs(run.groups, options.jobs, run.variables)
@@ -119,29 +153,18 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
     if options.own_engines or options.only:
         # The snapshots of the engines that were left out are not unused.
         command.append("--snapshot-disable-unused")
+    return command
 
-    start = time.monotonic()
-    reference = start_reference(run)
-    cases = subprocess.Popen(
-        command,
-        stdout=sys.stderr if options.as_json else None,
-        # vLLM leaves sockets and rendezvous files in the temporary folder: they go with ours.
-        env={**processes.own_variables(), "TMPDIR": run.work},
-        pass_fds=(lifeline,),
-        start_new_session=True,
-    )
-    os.close(lifeline)
-    try:
-        status = _wait(cases)
-    finally:
-        os.close(ours)
-        processes.end_session(cases.pid)
-        if reference is not None:
-            reference.kill()
-            reference.wait()
-    record.seconds = round(time.monotonic() - start, 1)
-    results = Path(run.work) / "results.json"
+
+def _read(results: Path, record: Evidence, status: int) -> None:
+    """Take over what pytest has kept: nothing, if ^C came before its first case or it had to be killed after one.
+
+    Raises:
+        HarnessError: it kept nothing for another reason, or an engine booted twice.
+    """
     if not results.exists():
+        if status == INTERRUPTED:
+            return
         raise HarnessError(f"pytest ended with status {status} and kept no results; what it said is above")
     loaded = json.loads(results.read_text(encoding="utf-8"))
     record.engines = [EngineResult(**engine) for engine in loaded["engines"]]
@@ -151,7 +174,6 @@ def _run_cases(run: Run, options: Options, record: Evidence, junit: Path) -> int
         raise HarnessError(
             f"{', '.join(twice)} booted more than once: pytest-xdist did not keep their cases together"
         )
-    return _exit_code(status, record, options)
 
 
 def _wait(cases: subprocess.Popen[bytes]) -> int:

@@ -14,7 +14,7 @@ import pytest
 from conftest import TESTS
 
 from harness import check, conducting, evidence, processes
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.work import MARK
 
 if TYPE_CHECKING:
@@ -278,6 +278,60 @@ def test_interrupted_run_exits_130_keeps_its_record_and_leaves_nothing(
         "toys:WITH_CHILD-mp-tp2.stderr.log",
         "toys:WITH_CHILD-mp-tp2.stdout.log",
     ]
+
+
+# Before there are results: pytest's own handler is not up while a conftest is imported.
+IMPORTING = """
+    import json, os, signal, time
+    from pathlib import Path
+
+    notes = Path(os.environ["NOTES"])
+    if os.environ["DEAF"]:
+        signal.signal(signal.SIGINT, lambda *_signal: os.link(notes, notes.with_suffix(".asked")))
+    notes.with_suffix(".partial").write_text(json.dumps({"pids": [os.getpid()], "segments": []}))
+    notes.with_suffix(".partial").rename(notes)
+    while True:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("file", ["conftest.py", "test_x.py"])
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_interrupt_before_there_are_results_exits_130(tmp_path: Path, file: str, interrupts: int) -> None:
+    suite = flow.write_suite(tmp_path, {**PASSING, file: IMPORTING})
+    notes, results = tmp_path / "notes", tmp_path / "results" / "evidence.json"
+    process = subprocess.Popen(
+        [sys.executable, str(TESTS / "flow.py"), str(suite), "toys:SOUND", "check", "-n", "1", "--evidence", results],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(TESTS),
+            "NOTES": str(notes),
+            "DEAF": "yes" if interrupts > 1 else "",
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        facts = _appears(notes, process)
+        process.send_signal(signal.SIGINT)
+        if interrupts > 1:
+            _appears(notes.with_suffix(".asked"), process)
+            process.send_signal(signal.SIGINT)
+        _out, said = process.communicate(timeout=40.0)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    _require_gone(facts)
+    record = evidence.read(results)
+    assert (record["interrupted"], record["verdict"], record["cases"]) == (True, "incomplete", [])
+
+
+@pytest.mark.parametrize("status", [0, 1, 3, -9])
+def test_pytest_that_ends_by_itself_without_results_is_a_fault_of_ours(tmp_path: Path, status: int) -> None:
+    record = evidence.Evidence(harness="0", environment={}, settings={}, started="")
+    with pytest.raises(HarnessError, match=f"pytest ended with status {status} and kept no results"):
+        conducting._read(tmp_path / "results.json", record, status)
 
 
 def test_killed_run_takes_everything_down(blocked: tuple[subprocess.Popen[bytes], dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -100,3 +100,13 @@ def test_engines_of_the_workers_are_taken_over(tmp_path: Path) -> None:
     collector.pytest_unconfigure()
     written = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert written == {"engines": [{"group": "ours"}, {"group": "theirs"}], "cases": []}
+
+
+def test_results_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_file: int) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        _collected(tmp_path, _report("call", "passed"))
+    assert list(tmp_path.iterdir()) == []
