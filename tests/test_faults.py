@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from conftest import TESTS
 
-from harness import clients, endings, sources
+from harness import clients, conducting, endings, identity, sources
 from harness.cli import main
-from harness.evidence import CaseResult, Outcome
+from harness.errors import INTERRUPTED
+from harness.evidence import BROKEN, CaseResult, Evidence, Outcome
 from harness.faults import catalogue, running
 from harness.faults.catalogue import Fault, Verdict, judge, judge_sound
 from harness.settings import MP_TP2, Group
@@ -51,6 +52,21 @@ def test_fault_is_caught_by_its_case_with_its_cause(cases: list[CaseResult], out
     assert judge(FAULT, cases).outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("cases", "outcome"),
+    [
+        ([], "not reached"),
+        ([_case(ENGINE, None, "passed")], "not reached"),
+        ([_case(ENGINE, None, "not-applicable")], "not reached"),
+        ([_case(ENGINE, "too many")], "not reached"),
+        ([_case(f"{ENGINE}-layer0", None, "passed"), _case(f"{ENGINE}-layer1", "all ones")], "caught"),
+    ],
+)
+def test_of_a_run_cut_short_only_what_was_caught_is_known(cases: list[CaseResult], outcome: str) -> None:
+    verdict = judge(FAULT, cases, cut=True)
+    assert (verdict.outcome, verdict.good) == (outcome, outcome == "caught")
+
+
 def test_case_with_a_parameter_is_that_one_alone() -> None:
     fault = Fault(kind="states", name="zeros", broken="", case="test_x.py::test_y[layer1]", cause="zeros")
     assert judge(fault, [_case(f"{ENGINE}-layer0", "zeros")]).outcome == "not run"
@@ -75,6 +91,8 @@ def test_sound_client_passes_and_has_no_finding(outcomes: list[Outcome], outcome
     group = Group(client="mine", setting=MP_TP2)
     cases = [_case(f"{group.name}-{number}", None, one) for number, one in enumerate(outcomes)]
     assert judge_sound(group, cases).outcome == outcome
+    found = any(one in BROKEN for one in outcomes)
+    assert judge_sound(group, cases, cut=True).outcome == ("unsound" if found else "not reached")
 
 
 # The catalogue.
@@ -141,7 +159,9 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
     faults = [fault for fault in FAULTS if not fault.live]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
-        return running.recorded(faults, tmp_path_factory.mktemp("faults") / "evidence.json", quiet=True)
+        code, judged = running.recorded(faults, tmp_path_factory.mktemp("faults") / "evidence.json", quiet=True)
+    assert code == (0 if all(verdict.good for verdict in judged) else 1)
+    return judged
 
 
 @pytest.mark.timeout(180)
@@ -158,10 +178,14 @@ def _stub(monkeypatch: pytest.MonkeyPatch, **outcomes: Any) -> list[tuple[str, l
     asked: list[tuple[str, list[str]]] = []
 
     def run(kind: str) -> Any:
-        def recorded(faults: list[Fault], _results: Path, *, quiet: bool) -> list[Verdict]:
+        def recorded(faults: list[Fault], _results: Path, *, quiet: bool) -> tuple[int, list[Verdict]]:
             assert quiet in (True, False)
             asked.append((kind, [fault.name for fault in faults]))
-            return [Verdict(name=fault.name, case=fault.case, outcome=outcomes[kind], said="why") for fault in faults]
+            if outcomes[kind] is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            said = outcomes[kind]
+            verdicts = [Verdict(name=fault.name, case=fault.case, outcome=said, said="why") for fault in faults]
+            return {"caught": 0, "not reached": INTERRUPTED}.get(said, 1), verdicts
 
         return recorded
 
@@ -179,6 +203,45 @@ def test_exit_code_is_0_only_if_all_is_caught(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == ("99 caught" if code == 0 else "79 caught, 20 missed")
     assert ("  why" in lines[-3]) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "live", "lasts", "kinds"),
+    [
+        ("not reached", "caught", "99 not reached", ["recorded"]),
+        (KeyboardInterrupt, "caught", "99 not reached", ["recorded"]),
+        ("caught", "not reached", "79 caught, 20 not reached", ["recorded", "live"]),
+        ("caught", KeyboardInterrupt, "79 caught, 20 not reached", ["recorded", "live"]),
+        ("missed", KeyboardInterrupt, "79 missed, 20 not reached", ["recorded", "live"]),
+    ],
+)
+def test_interrupt_exits_130_after_what_is_known_and_starts_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    recorded: Any,
+    live: Any,
+    lasts: str,
+    kinds: list[str],
+) -> None:
+    asked = _stub(monkeypatch, recorded=recorded, live=live)
+    assert main(["faults"]) == 130
+    assert capsys.readouterr().out.splitlines()[-1] == lasts
+    assert [kind for kind, _names in asked] == kinds
+
+
+@pytest.mark.parametrize("kind", ["recorded", "live"])
+def test_run_that_was_cut_short_misses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+    """As `conduct` ends after ^C: its code, and a record of what there was."""
+    faults = [fault for fault in FAULTS if fault.live == (kind == "live") and not fault.needs][:3]
+    cases = [
+        CaseResult(id=f"{fault.function}[{fault.group.name}]", outcome="passed", seconds=0.0) for fault in faults[:1]
+    ]
+    record = Evidence(harness="0", environment={}, settings={}, started="", interrupted=True, cases=cases)
+    monkeypatch.setattr(conducting, "conduct", lambda *_arguments: (INTERRUPTED, record))
+    monkeypatch.setattr(identity, "environment", lambda: {"capabilities": {}})
+    code, verdicts = getattr(running, kind)(faults, tmp_path / "evidence.json", quiet=True)
+    assert code == INTERRUPTED
+    assert {verdict.outcome for verdict in verdicts} == {"not reached"}, verdicts
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import FINDINGS, OK, UsageError
+from harness.errors import INTERRUPTED, OK, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Sequence
+
+    from harness.faults.catalogue import Fault, Verdict
 
 HELP = "break a sound client in every known way, and check that the right case says so"
 
@@ -32,13 +35,29 @@ def run(options: argparse.Namespace) -> int:
     live = [fault for fault in chosen if fault.live and (options.live or not options.recorded)]
     if not recorded and not live:
         raise UsageError(f"no fault has {options.word!r} in its name: `harness faults` without -k shows all")
-    verdicts = []
-    if recorded:
-        verdicts += running.recorded(recorded, options.results / "recorded" / "evidence.json", quiet=options.json)
-    if live:
-        verdicts += running.live(live, options.results / "live" / "evidence.json", quiet=options.json)
+    code = OK
+    verdicts: list[Verdict] = []
+    for kind, faults, judged in (("recorded", recorded, running.recorded), ("live", live, running.live)):
+        if code == INTERRUPTED:
+            verdicts += map(catalogue.not_reached, faults)
+        elif faults:
+            results = options.results / kind / "evidence.json"
+            of_kind, said = _unless_interrupted(judged, faults, results, quiet=options.json)
+            code, verdicts = max(code, of_kind), [*verdicts, *said]
     if options.json:
         print(json.dumps(running.as_json(verdicts), indent=1))
     else:
         print("\n".join(["", *running.table(verdicts)]))
-    return OK if all(verdict.good for verdict in verdicts) else FINDINGS
+    return code
+
+
+def _unless_interrupted(
+    judged: Callable[..., tuple[int, list[Verdict]]], faults: Sequence[Fault], results: Path, *, quiet: bool
+) -> tuple[int, list[Verdict]]:
+    """What became of faults; after ^C before the first case, that they were not reached."""
+    from harness.faults import catalogue
+
+    try:
+        return judged(faults, results, quiet=quiet)
+    except KeyboardInterrupt:
+        return INTERRUPTED, [catalogue.not_reached(fault) for fault in faults]

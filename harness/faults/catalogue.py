@@ -22,7 +22,7 @@ SETTINGS = {setting.name: setting for setting in vars(settings).values() if isin
 
 Kind: TypeAlias = Literal["states", "values", "refusals", "engines", "live"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Outcome: TypeAlias = Literal["caught", "missed", "wrong cause", "not run", "sound", "unsound"]
+Outcome: TypeAlias = Literal["caught", "missed", "wrong cause", "not run", "sound", "unsound", "not reached"]
 GOOD: tuple[Outcome, ...] = ("caught", "sound")
 
 
@@ -103,27 +103,39 @@ class Verdict:
         return asdict(self)
 
 
-def judge(fault: Fault, cases: Iterable[CaseResult]) -> Verdict:
-    """Caught only if the case that must fail has failed, with the cause that it must name."""
+def judge(fault: Fault, cases: Iterable[CaseResult], *, cut: bool = False) -> Verdict:
+    """Caught only if the case that must fail has failed, with the cause that it must name.
+
+    Of a run that was ``cut`` short nothing else is known: what did not fail yet might have.
+    """
     judged = [case for case in cases if fault.judged_by(case.id)]
     causes = [f"{case.finding['cause']}\n{case.finding['got']}" for case in judged if case.finding is not None]
     named = [cause for cause in causes if re.search(fault.cause, cause)]
     outcome: Outcome
-    if not judged:
+    if named:
+        outcome = "caught"
+    elif cut:
+        return not_reached(fault)
+    elif not judged:
         outcome = "not run"
-    elif not causes:
-        outcome = "missed"
     else:
-        outcome = "caught" if named else "wrong cause"
+        outcome = "wrong cause" if causes else "missed"
     said = (named or causes or [""])[0].partition("\n")[0]
     return Verdict(name=fault.name, case=fault.case, outcome=outcome, said=said)
 
 
-def judge_sound(group: Group, cases: Iterable[CaseResult]) -> Verdict:
-    """Sound only if cases passed and none gave a finding."""
+def not_reached(fault: Fault) -> Verdict:
+    """The verdict on a fault whose cases did not all run, for the run was interrupted."""
+    return Verdict(name=fault.name, case=fault.case, outcome="not reached", said="interrupted")
+
+
+def judge_sound(group: Group, cases: Iterable[CaseResult], *, cut: bool = False) -> Verdict:
+    """Sound only if cases passed and none gave a finding; a run that was ``cut`` short shows findings alone."""
     own = [case for case in cases if _split(case.id, group.name)[1]]
     broken = [case for case in own if case.outcome in BROKEN]
     outcome: Outcome = "sound" if any(case.outcome == "passed" for case in own) and not broken else "unsound"
+    if cut and not broken:
+        outcome = "not reached"
     said = broken[0].finding["cause"] if broken and broken[0].finding else "" if own else "nothing ran"
     case = broken[0].id if broken else f"all of {len(own)} cases"
     return Verdict(name=group.client, case=case, outcome=outcome, said=said)

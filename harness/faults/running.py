@@ -11,6 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from harness import check, conducting, identity, sources
+from harness.errors import FINDINGS, INTERRUPTED, OK
 from harness.options import Options
 from harness.report.text import aligned
 from harness.run import Run
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from harness.evidence import CaseResult
+    from harness.evidence import Evidence
 
     from .catalogue import Fault, Verdict
 
@@ -31,8 +32,12 @@ SOUND = Group(client="harness.faults.recorded:sound", setting=MP_TP2)
 LIVE_TIMEOUT = 10.0
 
 
-def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict]:
-    """The verdicts on recorded faults, and on the sound client that they break."""
+def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> tuple[int, list[Verdict]]:
+    """Run recorded faults, and the sound client that they break.
+
+    Returns:
+        The exit code: 0 if each is as it must be, 1 if not, 130 after ^C; and the verdicts.
+    """
     kept = recording.read()
     options = _options([SOUND.client, *(fault.group.client for fault in faults)], quiet, len(os.sched_getaffinity(0)))
     groups = [SOUND, *(fault.group for fault in faults)]
@@ -64,12 +69,14 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Ver
         (work / "prompts.json").write_text(json.dumps({"batch": kept.prompts}), encoding="utf-8")
         return run
 
-    _code, record = conducting.conduct(options, kept.facts, groups, results, prepared)
-    return _verdicts(faults, [SOUND], record.cases)
+    return _judged(faults, [SOUND], *conducting.conduct(options, kept.facts, groups, results, prepared))
 
 
-def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict]:
-    """The verdicts on live faults, and on the sound clients that they break, under the same settings.
+def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> tuple[int, list[Verdict]]:
+    """Run live faults, and the sound clients that they break, under the same settings.
+
+    Returns:
+        As `recorded`.
 
     Raises:
         EnvironmentUnusableError: there is no usable vLLM here.
@@ -77,7 +84,7 @@ def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict
     facts = identity.environment()
     chosen = [fault for fault in faults if not fault.needs or facts["capabilities"][fault.needs]]
     if not chosen:
-        return []
+        return OK, []
     sound = list(dict.fromkeys(fault.unbroken for fault in chosen))
     groups = list(dict.fromkeys([*sound, *(fault.group for fault in chosen)]))
     options = _options(sorted({group.client for group in groups}), quiet, None)
@@ -92,8 +99,7 @@ def live(faults: Sequence[Fault], results: Path, *, quiet: bool) -> list[Verdict
         run.write(work / "run.json")
         return run
 
-    _code, record = conducting.conduct(options, facts, groups, results, prepared)
-    return _verdicts(chosen, sound, record.cases)
+    return _judged(chosen, sound, *conducting.conduct(options, facts, groups, results, prepared))
 
 
 def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> Options:
@@ -110,11 +116,17 @@ def _options(clients: Sequence[str], quiet: bool, jobs: int | None) -> Options:
     )
 
 
-def _verdicts(faults: Sequence[Fault], sound: Sequence[Group], cases: Sequence[CaseResult]) -> list[Verdict]:
-    return [
-        *(catalogue.judge_sound(group, cases) for group in sound),
-        *(catalogue.judge(fault, cases) for fault in faults),
+def _judged(
+    faults: Sequence[Fault], sound: Sequence[Group], code: int, record: Evidence
+) -> tuple[int, list[Verdict]]:
+    cut = code == INTERRUPTED
+    verdicts = [
+        *(catalogue.judge_sound(group, record.cases, cut=cut) for group in sound),
+        *(catalogue.judge(fault, record.cases, cut=cut) for fault in faults),
     ]
+    if cut:
+        return INTERRUPTED, verdicts
+    return OK if all(verdict.good for verdict in verdicts) else FINDINGS, verdicts
 
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
