@@ -9,9 +9,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, NoReturn
 
-from . import __version__
+from . import __version__, tools
 from .commands import COMMANDS
-from .errors import INTERRUPTED, HarnessError
+from .errors import INTERRUPTED, EnvironmentUnusableError, HarnessError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,18 +55,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        print(
-            f"harness {options.command}: {error}. Free some space, or make it writable, and run it again.",
-            file=sys.stderr,
-        )
-        return HarnessError.exit_code
-    except Exception:  # noqa: BLE001 - whatever else it is, it is ours.
-        traceback.print_exc()
-        print(f"harness {options.command}: this is a fault of the harness; please report it.", file=sys.stderr)
-        return HarnessError.exit_code
+    except Exception as error:  # noqa: BLE001 - whatever else it is, it is ours.
+        said, code = _unforeseen(error)
+        print(f"harness {options.command}: {said}", file=sys.stderr)
+        return code
     else:
         return code
+
+
+def _unforeseen(error: Exception) -> tuple[str, int]:
+    """What to say of an error that no command has raised on purpose, and the exit code."""
+    if advice := tools.lacking(error):
+        return advice, EnvironmentUnusableError.exit_code
+    if isinstance(error, OSError):
+        return f"{error}. Free some space, or make it writable, and run it again.", HarnessError.exit_code
+    traceback.print_exception(error)
+    return "this is a fault of the harness; please report it.", HarnessError.exit_code
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

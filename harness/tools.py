@@ -43,6 +43,17 @@ def require() -> None:
     _refuse(sys.executable, [name for name in NEEDED if importlib.util.find_spec(name) is None])
 
 
+def lacking(error: BaseException) -> str | None:
+    """What to do about a dependency of this project that could not be imported; None if that is not what failed."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name not in NEEDED:
+        return None
+    return (
+        f"{NEEDED[name]} is missing in {sys.executable}. Install this project there: {sys.executable} -m pip install "
+        f"'{_project()}[check]'. Or use an interpreter that has it, such as `harness environment RELEASE` prints."
+    )
+
+
 def preflight(arguments: Sequence[str]) -> NoReturn:
     """Become ``harness gate`` under another interpreter, into which nothing is installed.
 
@@ -71,8 +82,12 @@ def preflight(arguments: Sequence[str]) -> NoReturn:
 def _refuse(python: str, missing: Sequence[str]) -> None:
     if missing:
         names = ", ".join(NEEDED[name] for name in missing)
-        clone = sources.PROJECT if (sources.PROJECT / "pyproject.toml").exists() else "vllm-capture-conformance"
         raise EnvironmentUnusableError(
             f"the suite cannot run in {python}: {names} {'are' if len(missing) > 1 else 'is'} missing there. "
-            f"Install them: {python} -m pip install '{clone}[check]'"
+            f"Install them: {python} -m pip install '{_project()}[check]'"
         )
+
+
+def _project() -> str:
+    """What pip installs this project from."""
+    return str(sources.PROJECT) if (sources.PROJECT / "pyproject.toml").exists() else "vllm-capture-conformance"

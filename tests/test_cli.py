@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from typing import TYPE_CHECKING, NoReturn
 
 import fake_vllm
 import pytest
+import records
 from conftest import TESTS
+from packaging.requirements import Requirement
 
-from harness import __version__, cli, environments, releases
+from harness import __version__, cli, environments, releases, tools
 from harness.commands import COMMANDS
 from harness.errors import CaptureError, EnvironmentUnusableError, GateRefusedError, HarnessError, UsageError
 
@@ -225,6 +228,80 @@ def test_exit_code_of_what_is_raised(
     monkeypatch.setattr(COMMANDS["releases"], "run", fail)
     assert cli.main(["releases"]) == code
     assert said in capsys.readouterr().err
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    missing = sys.argv.pop(1)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == self.missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from harness.cli import main
+sys.exit(main())
+"""
+
+
+def _without(missing: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a folder, which holds its vLLM, where a module is not installed."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, missing, *arguments],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments"),
+    [
+        ("griffe", ["diff", "0.15.1", "0.16.0"]),
+        ("griffe", ["surface", "0.16.0"]),
+        ("griffe", ["probe"]),
+        ("griffe", ["check"]),
+        ("griffe", ["gate"]),
+        ("griffe", ["bisect", "--good", "0.15.1", "--bad", "0.16.0", "--", "true"]),
+        ("jinja2", ["report", "results", "--html", "page.html"]),
+        ("filelock", ["environment", "0.16.0"]),
+        ("filelock", ["check-all"]),
+        ("filelock", ["each", "--", "true"]),
+        ("packaging", ["releases"]),
+        ("safetensors", ["faults", "--recorded"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_missing_dependency_exits_4_with_what_to_install(tmp_path: Path, missing: str, arguments: list[str]) -> None:
+    fake_vllm.install(tmp_path, fake_vllm.TWO_PHASE)
+    records.write(tmp_path / "results", "0.16.0", records.SOUND)
+    done = _without(missing, *arguments, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (4, ""), done
+    assert f"{tools.NEEDED[missing]} is missing in {sys.executable}" in done.stderr, done.stderr
+    assert f"{sys.executable} -m pip install '{TESTS.parent}[check]'" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_dependency_is_known_by_the_module_that_is_imported() -> None:
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    rows = [*project["dependencies"], *project["optional-dependencies"]["check"]]
+    assert sorted(tools.NEEDED.values()) == sorted(Requirement(row).name for row in rows)
+
+
+@pytest.mark.parametrize("name", ["no_such_module", "griffe.no_such_part", "harness.no_such_part", None])
+def test_other_modules_that_are_missing_are_a_fault_of_the_harness(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str | None
+) -> None:
+    def fail(_options: object) -> NoReturn:
+        raise ModuleNotFoundError("it is missing", name=name)
+
+    monkeypatch.setattr(COMMANDS["releases"], "run", fail)
+    assert cli.main(["releases"]) == 5
+    assert "this is a fault of the harness" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
