@@ -28,6 +28,8 @@ NEEDED = {
     "syrupy": "syrupy",
     "safetensors": "safetensors",
 }
+# What a release's environment has beside these, as vLLM needs it too.
+WITH_VLLM = ("numpy", "torch")
 _LOOK = """
 import importlib.util, json, sys
 print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
@@ -46,11 +48,15 @@ def require() -> None:
 def lacking(error: BaseException) -> str | None:
     """What to do about a dependency of this project that could not be imported; None if that is not what failed."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
-    if name not in NEEDED:
+    if name in NEEDED:
+        how = f"Install this project there, {sys.executable} -m pip install '{_project()}[check]', or"
+    elif name in WITH_VLLM:
+        how = "It comes with vLLM:"
+    else:
         return None
     return (
-        f"{NEEDED[name]} is missing in {sys.executable}. Install this project there: {sys.executable} -m pip install "
-        f"'{_project()}[check]'. Or use an interpreter that has it, such as `harness environment RELEASE` prints."
+        f"{NEEDED.get(name, name)} is missing in {sys.executable}. {how} use an interpreter that has it, such as "
+        "`harness environment RELEASE` prints."
     )
 
 
