@@ -21,8 +21,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="harness",
         description="Tells whether code that captures hidden states through vLLM works on the vLLM at hand.",
-        epilog="exit codes: 0 conforms; 1 findings; 2 usage; 3 the gate refused; 4 no usable vLLM; 5 internal error; "
-        "125 an end of a bisection cannot be tested",
+        epilog="exit codes: 0 conforms; 1 findings; 2 usage, also a place given that cannot be written; 3 the gate "
+        "refused; 4 an environment could not be built, there is no usable vLLM, or files cannot be written; 5 "
+        "internal error; 125 bisect: an end cannot be tested; 130 interrupted",
     )
     parser.add_argument("--version", action="version", version=f"harness {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -68,7 +69,7 @@ def _unforeseen(error: Exception) -> tuple[str, int]:
     if advice := tools.lacking(error):
         return advice, EnvironmentUnusableError.exit_code
     if isinstance(error, OSError):
-        return f"{error}. Free some space, or make it writable, and run it again.", HarnessError.exit_code
+        return f"{error}. Free some space, or make it writable, and run it again.", EnvironmentUnusableError.exit_code
     traceback.print_exception(error)
     return "this is a fault of the harness; please report it.", HarnessError.exit_code
 

@@ -28,7 +28,7 @@ class GateRefusedError(HarnessError):
 
 
 class EnvironmentUnusableError(HarnessError):
-    """The environment could not be built, or holds no usable vLLM."""
+    """The environment could not be built, holds no usable vLLM, or its disk takes no more."""
 
     exit_code = 4
 

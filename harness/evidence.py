@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from .errors import UsageError
+from .errors import EnvironmentUnusableError, UsageError
 from .findings import Finding
 from .writing import write_whole
 
@@ -108,12 +108,12 @@ def write(path: Path, record: Evidence) -> None:
     """Write the record, all of it or nothing.
 
     Raises:
-        UsageError: it cannot be written; a record from before is still whole.
+        EnvironmentUnusableError: it cannot be written; a record from before is still whole.
     """
     try:
         write_whole(path, json.dumps(record.as_dict(), indent=1) + "\n")
     except OSError as error:
-        raise UsageError(
+        raise EnvironmentUnusableError(
             f"evidence cannot be written to {path}: {error.strerror}. Free some space or give another place "
             f"with --evidence; the run's findings are printed above."
         ) from error

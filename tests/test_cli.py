@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -66,6 +67,16 @@ def test_wrong_command_line_exits_2(arguments: list[str], capsys: pytest.Capture
         cli.main(arguments)
     assert caught.value.code == 2
     assert "usage: harness" in capsys.readouterr().err
+
+
+def test_help_has_the_exit_codes_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (TESTS.parent / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", readme, re.MULTILINE)
+    assert [code for code, _means in rows] == ["0", "1", "2", "3", "4", "5", "125", "130"]
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.endswith("exit codes: " + "; ".join(f"{code} {means}" for code, means in rows).replace("`", ""))
 
 
 @pytest.mark.parametrize("size", ["0", "-2", "two", ""])
@@ -214,7 +225,8 @@ def test_unwritable_evidence_exits_2(tmp_path: Path) -> None:
         (HarnessError("ours"), 5, "harness releases: ours\n"),
         (CaptureError("found"), 1, "harness releases: found\n"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(28, "No space left on device"), 5, "No space left on device"),
+        (OSError(28, "No space left on device"), 4, "No space left on device"),
+        (PermissionError(13, "Permission denied", "results"), 4, "Permission denied: 'results'. Free some space, or"),
         (ZeroDivisionError("by zero"), 5, "this is a fault of the harness"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
@@ -284,6 +296,19 @@ def test_missing_dependency_exits_4_with_what_to_install(tmp_path: Path, missing
     assert f"{tools.NEEDED[missing]} is missing in {sys.executable}" in done.stderr, done.stderr
     assert f"{sys.executable} -m pip install '{TESTS.parent}[check]'" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("missing", tools.WITH_VLLM)
+def test_what_comes_with_vllm_is_not_to_be_installed_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    def fail(_options: object) -> NoReturn:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(COMMANDS["faults"], "run", fail)
+    assert cli.main(["faults"]) == 4
+    said = capsys.readouterr().err
+    assert f"{missing} is missing in {sys.executable}. It comes with vLLM: use an interpreter that has it" in said
 
 
 def test_every_dependency_is_known_by_the_module_that_is_imported() -> None:
