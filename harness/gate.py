@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import signal
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from . import (
     __version__,
@@ -47,7 +46,8 @@ class Decision:
     """What the gate says of a run; it may start if ``gaps`` and ``obstacles`` are empty.
 
     ``covered`` are ids of cases, ``files`` the evidence that counts, ``invalid`` the files that do not, each with all
-    reasons. ``folder`` is where evidence of this vLLM and device is kept, ``options`` how the suite is run for it.
+    reasons. ``places`` are where evidence was looked for; ``folder`` is where that of this vLLM and device is kept if
+    nothing else is said. ``options`` is how the suite is run for it.
     """
 
     request: Request
@@ -59,8 +59,14 @@ class Decision:
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
     invalid: dict[Path, list[str]]
+    places: tuple[Path, ...]
     folder: Path
     options: Options
+
+    @property
+    def kept(self) -> Path:
+        """Where evidence of what the gate runs goes: into a folder that it looks at, if there is one."""
+        return next((place for place in self.places if place.is_dir()), self.folder) / "gate"
 
     @property
     def passes(self) -> bool:
@@ -99,18 +105,18 @@ def require(
     """
     decision = decide(request, places=places, max_age=max_age)
     if run_missing:
-        decision = closed(decision, places=places, max_age=max_age, quiet=quiet)
+        decision = closed(decision, max_age=max_age, quiet=quiet)
     if not decision.passes:
         raise GateRefusedError(refusal.text(decision, again=again))
     return decision
 
 
-def closed(decision: Decision, *, places: Sequence[Path], max_age: float, quiet: bool) -> Decision:
+def closed(decision: Decision, *, max_age: float, quiet: bool) -> Decision:
     """The decision after what is missing was run; the same one if that is not all that is in the way."""
     if decision.obstacles or not decision.missing or len(decision.missing) < len(decision.gaps):
         return decision
     ran = run(decision, quiet=quiet)
-    return decide(decision.request, places=[*(places or [decision.folder]), ran], max_age=max_age)
+    return decide(decision.request, places=[*decision.places, ran], max_age=max_age)
 
 
 def decide(request: Request, *, places: Sequence[Path] = (), max_age: float = MAX_AGE_DAYS) -> Decision:
@@ -155,6 +161,7 @@ def decide(request: Request, *, places: Sequence[Path] = (), max_age: float = MA
         ),
         files=tuple(valid),
         invalid=invalid,
+        places=tuple(places) or (folder,),
         folder=folder,
         options=options,
     )
@@ -235,7 +242,7 @@ def run(decision: Decision, *, quiet: bool) -> Path:
     )
     # A folder of its own, also within one second and on several hosts: its logs are kept beside its evidence.
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%S")
-    results = decision.folder / "gate" / f"{stamp}-{uuid.uuid4().hex[:8]}" / "evidence.json"
+    results = decision.kept / f"{stamp}-{uuid.uuid4().hex[:8]}" / "evidence.json"
     facts = {name: value for name, value in decision.facts.items() if name not in {"devices", "variables", "clients"}}
     code, record = check.run(options, facts, groups, results)
     evidence.write(results, record)
@@ -243,19 +250,3 @@ def run(decision: Decision, *, quiet: bool) -> Path:
         raise KeyboardInterrupt
     options.say(f"{len(record.cases)} cases in {record.seconds:.0f} s: {record.verdict}; evidence: {results}")
     return results
-
-
-def start(command: Sequence[str]) -> NoReturn:
-    """Become a command: it has this process's number, environment, signals and exit code.
-
-    Raises:
-        UsageError: it cannot be started.
-    """
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so.
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvp(command[0], list(command))  # noqa: S606 - no shell is the point.
-    except OSError as error:
-        raise UsageError(
-            f"{command[0]} cannot be started: {error.strerror}. Look at the command after --."
-        ) from error

@@ -38,7 +38,7 @@ def text(decision: Decision, command: Sequence[str] = (), *, again: str = "") ->
         lines += [f"{path} does not count:", *_items(reasons)]
     if not decision.obstacles:
         if not (decision.files or decision.invalid):
-            lines.append(f"there is no evidence in {decision.folder}")
+            lines.append(f"there is no evidence in {', '.join(map(str, decision.places))}")
         lines += [*_gaps(decision.gaps), *_closing(decision, command, again)]
     return "\n".join([*lines, *_warnings(decision)])
 
@@ -53,7 +53,8 @@ def accepted(decision: Decision) -> str:
     return "\n".join([*lines, *_warnings(decision)])
 
 
-def as_dict(decision: Decision, command: Sequence[str] = ()) -> dict[str, Any]:
+def as_dict(decision: Decision, command: Sequence[str] = (), *, again: str = "") -> dict[str, Any]:
+    """The same for a program; arguments as of `text`."""
     return {
         "passes": decision.passes,
         "release": decision.facts["release"],
@@ -69,18 +70,19 @@ def as_dict(decision: Decision, command: Sequence[str] = ()) -> dict[str, Any]:
         "warnings": list(decision.warnings),
         "evidence": [str(path) for path in decision.files],
         "invalid": {str(path): reasons for path, reasons in decision.invalid.items()},
-        "commands": commands(decision, command),
+        "commands": commands(decision, command, again),
     }
 
 
-def commands(decision: Decision, command: Sequence[str] = ()) -> list[str]:
+def commands(decision: Decision, command: Sequence[str] = (), again: str = "") -> list[str]:
     """What to paste: the whole run with what is missing first, and the step that closes it by hand.
 
     The first is left out where something has failed, and both where a known fault of vLLM is on the way.
     """
     if decision.passes or decision.obstacles or any(gap.why == "known fault" for gap in decision.gaps):
         return []
-    lines = [again(decision.request, command)] if len(decision.missing) == len(decision.gaps) else []
+    goes_on = again or _gate(decision.request, command)
+    lines = [goes_on] if len(decision.missing) == len(decision.gaps) else []
     engines = {gap.need.engine for gap in decision.gaps}
     groups = [group for group in decision.needs.groups if group.name in engines] or list(decision.needs.groups[:1])
     request, dtype = decision.request, decision.options.dtype
@@ -88,19 +90,21 @@ def commands(decision: Decision, command: Sequence[str] = ()) -> list[str]:
     words += [part for group in groups for part in ("--setting", group.setting.name)]
     words += [] if groups[0].model_kind == "deepseek-v2" else ["--model-kind", groups[0].model_kind]
     words += [] if dtype == DEFAULT_DTYPES[request.device] else ["--dtype", dtype]
-    words += ["--evidence", str(decision.folder / "gate" / "by-hand.json")]
+    words += ["--evidence", str(decision.kept / "by-hand.json")]
     return [*lines, shlex.join([*_harness(), *words])]
 
 
-def again(request: Request, command: Sequence[str]) -> str:
-    """The gate's own command line, with what is missing run first."""
+def _gate(request: Request, command: Sequence[str]) -> str:
+    """The gate's command line for a request, with what is missing run first."""
     words = ["gate", *arguments(request), "--run-missing", *(["--", *command] if command else [])]
     return shlex.join([*_harness(), *words])
 
 
 def this_command(*further: str) -> str:
-    """The command line that this program was started with, and further arguments behind it."""
-    return shlex.join([*_harness(), *sys.argv[1:], *further])
+    """The command line that this program was started with, and further arguments behind its own."""
+    given = sys.argv[1:]
+    cut = given.index("--") if "--" in given else len(given)
+    return shlex.join([*_harness(), *given[:cut], *further, *given[cut:]])
 
 
 def arguments(request: Request) -> list[str]:
@@ -140,10 +144,9 @@ def _harness() -> list[str]:
 
 
 def _closing(decision: Decision, command: Sequence[str], again: str) -> list[str]:
-    lines = commands(decision, command)
+    lines = commands(decision, command, again)
     if len(lines) > 1:
-        goes_on = again or lines[0]
-        return ["run what is missing, and go on:", f"  {goes_on}", "or run it by hand first:", f"  {lines[1]}"]
+        return ["run what is missing, and go on:", f"  {lines[0]}", "or run it by hand first:", f"  {lines[1]}"]
     if lines:
         return ["look at it alone, and run it again when its cause is gone:", f"  {lines[0]}"]
     return ["a known fault of vLLM is on the way: choose another release or executor (docs/known-faults.md)"]

@@ -17,7 +17,7 @@ import gated
 import pytest
 from conftest import TESTS
 
-from harness import evidence, gate, needs, sources
+from harness import evidence, gate, needs, refusal, sources
 from harness.errors import GateRefusedError
 from harness.needs import Case, Request
 
@@ -62,7 +62,8 @@ def test_refused_command_is_not_started(tmp_path: Path) -> None:
     done = _run(tmp_path, *REFUSED, "--", "touch", "started")
     assert done.returncode == 3, done.stderr
     assert not (tmp_path / "started").exists()
-    assert "gate --tensor-parallel-size 4 --run-missing -- touch started" in done.stderr, done.stderr
+    said = f"gate --tensor-parallel-size 4 --evidence {tmp_path} --run-missing -- touch started"
+    assert said in done.stderr, done.stderr
 
 
 def test_without_a_command_it_only_decides(tmp_path: Path) -> None:
@@ -199,6 +200,18 @@ def test_second_time_nothing_is_run(toy_world: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(gate, "run", lambda *_arguments, **_named: pytest.fail("something ran"))
     assert gate.require(TOY, run_missing=True).passes
     assert sorted(toy_world.glob("results/0.16.0-cpu/*")) == [toy_world / "results/0.16.0-cpu/gate"]
+
+
+def test_what_is_run_goes_where_the_gate_looks(toy_world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = toy_world / "elsewhere"
+    place.mkdir()
+    ran = gate.require(TOY, places=[place], run_missing=True)
+    assert [path.is_relative_to(place) for path in ran.files] == [True], ran.files
+    monkeypatch.setattr(gate, "run", lambda *_arguments, **_named: pytest.fail("something ran"))
+    assert gate.require(TOY, places=[place], run_missing=True).passes
+    # The line that closes it by hand, too.
+    monkeypatch.setattr(needs, "cases", lambda: (*ROWS, Case(name="test_x.py::test_unneeded", engine="none", why="")))
+    assert str(place / "gate" / "by-hand.json") in refusal.commands(gate.decide(TOY, places=[place]))[-1]
 
 
 @pytest.mark.usefixtures("toy_world")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import GateRefusedError, UsageError
 from harness.validity import MAX_AGE_DAYS
@@ -14,6 +16,7 @@ from . import arguments
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from harness.needs import Request
 
@@ -83,21 +86,38 @@ def run(options: argparse.Namespace) -> int:
     command: list[str] = options.command_line
     decision = gate.decide(asked, places=options.evidence, max_age=options.max_age)
     if options.run_missing:
-        decision = gate.closed(decision, places=options.evidence, max_age=options.max_age, quiet=_quiet(options))
+        decision = gate.closed(decision, max_age=options.max_age, quiet=_quiet(options))
     out = sys.stderr if command else sys.stdout
+    again = refusal.this_command(*([] if options.run_missing else ["--run-missing"]))
     if options.json:
-        print(json.dumps(refusal.as_dict(decision, command), indent=1), file=out, flush=True)
+        print(json.dumps(refusal.as_dict(decision, command, again=again), indent=1), file=out, flush=True)
     elif decision.passes:
         print(refusal.accepted(decision), file=out, flush=True)
     if not decision.passes:
         if options.json:
             return GateRefusedError.exit_code
-        raise GateRefusedError(refusal.text(decision, command))
+        raise GateRefusedError(refusal.text(decision, command, again=again))
     if command:
-        gate.start(command)
+        _start(command)
     return 0
 
 
 def _quiet(options: argparse.Namespace) -> bool:
     """Whether stdout is the command's, or the JSON's."""
     return bool(options.command_line) or options.json
+
+
+def _start(command: Sequence[str]) -> NoReturn:
+    """Become a command: it has this process's number, environment, signals and exit code.
+
+    Raises:
+        UsageError: it cannot be started.
+    """
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and what is ignored stays so.
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], list(command))  # noqa: S606 - no shell is the point.
+    except OSError as error:
+        raise UsageError(
+            f"{command[0]} cannot be started: {error.strerror}. Look at the command after --."
+        ) from error
