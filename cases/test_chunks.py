@@ -38,7 +38,7 @@ def test_long_prompt(
     engine.activity()
     samples = engine.capture([prompt])
     alone = {f"alone.0.{layer}": reference[f"long.{number}.{layer}"] for layer in engine.spec.layers}
-    agree(samples, [prompt], alone, "alone", tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
+    agree(samples, [prompt], alone, "alone", spec=engine.spec, tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
     _cut(engine, math.ceil(len(prompt) / engine.spec.max_num_batched_tokens) - 1)
 
 
@@ -50,5 +50,14 @@ def test_prompts_share_a_budget(
     for name in ("long", "batch"):
         engine.activity()
         samples = engine.capture(prompt_sets[name])
-        agree(samples, prompt_sets[name], reference, name, tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
+        agree(
+            samples,
+            prompt_sets[name],
+            reference,
+            name,
+            spec=engine.spec,
+            tolerance=engine.tolerance,
+            cause=CAUSE,
+            advice=ADVICE,
+        )
         _cut(engine, 1)

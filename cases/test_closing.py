@@ -31,6 +31,19 @@ def _kill(pid: int) -> None:
     processes.wait_ended([pid], DEATH_SECONDS)
 
 
+def _worker_of(engine: SharedEngine, workers: list[dict[str, Any]]) -> int:
+    """The last worker's pid: a process of this engine's, or nothing is killed."""
+    pid = workers[-1]["pid"]
+    expect(
+        engine.spec.executor_backend == "ray" or pid in set(processes.of_session(engine.pid)) - {engine.pid},
+        expected="the last worker's pid, of a process that the engine has started",
+        got=str(pid),
+        cause="the worker does not say who it is, or the engine has died before",
+        advice="answer with os.getpid() in the worker",
+    )
+    return int(pid)
+
+
 def _expect_death(call: Callable[..., Any], *arguments: Any) -> None:
     """A call to an engine one of whose workers is dead, or dies."""
     start = time.monotonic()
@@ -57,7 +70,7 @@ def test_worker_killed_between_calls(
     engine: SharedEngine, workers: list[dict[str, Any]], prompts: list[list[int]]
 ) -> None:
     """A worker killed between calls: the next capture raises `WorkerDiedError`, soon, and gives no samples."""
-    _kill(workers[-1]["pid"])
+    _kill(_worker_of(engine, workers))
     _expect_death(engine.capture, prompts[:1])
 
 
@@ -69,7 +82,7 @@ def test_worker_killed_in_a_call(
     engine.offer("ask")  # Who has it has our drills in the workers.
     engine.offer("rpc")
     last = workers[-1]
-    killing = threading.Timer(IN_THE_CALL_SECONDS, _kill, [last["pid"]])
+    killing = threading.Timer(IN_THE_CALL_SECONDS, _kill, [_worker_of(engine, workers)])
     killing.start()
     _expect_death(engine.call, "rpc", "harness_hang", last["rank"], HANG_SECONDS, "hangs until it is killed")
     killing.join()

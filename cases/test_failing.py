@@ -36,9 +36,10 @@ def _named(outcome: Any) -> str:
     return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, Exception) else repr(outcome)[:200]
 
 
-def _equal(engine: SharedEngine, one: Sample, other: Sample) -> bool:
-    return all(
-        difference(states, other.states[layer]).within(engine.tolerance) for layer, states in one.states.items()
+def _equal(engine: SharedEngine, one: Sample, others: list[Sample]) -> bool:
+    """Whether a call for one prompt has given that one's sample, and no other."""
+    return [tuple(other.states) for other in others] == [engine.spec.layers] and all(
+        difference(states, others[0].states[layer]).within(engine.tolerance) for layer, states in one.states.items()
     )
 
 
@@ -62,7 +63,7 @@ def test_raising_worker_is_an_error(engine: SharedEngine, prompts: list[list[int
     )
     after = _outcome(engine.capture, prompts[:1])
     expect(
-        isinstance(after, list) and _equal(engine, before, after[0]),
+        isinstance(after, list) and _equal(engine, before, after),
         expected="the next capture to give what it gave before",
         got=_named(after) if isinstance(after, Exception) else "other states",
         cause="replies of the call that failed were left behind, and answered this one",
@@ -85,7 +86,7 @@ def test_call_after_a_raise(
     replies = engine.call("rpc", "harness_raise", [], "second call")
     after = _outcome(engine.capture, prompts[:1])
     in_step = replies == ["second call"] * len(workers)
-    right = isinstance(after, list) and _equal(engine, before, after[0])
+    right = isinstance(after, list) and _equal(engine, before, after)
     expect(
         right if in_step else isinstance(after, EngineOutOfStepError),
         expected="the right states" if in_step else f"EngineOutOfStepError, as the second call gave {replies}",

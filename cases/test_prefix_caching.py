@@ -27,7 +27,16 @@ def test_same_prompt_twice(
     }
     for _call in range(2):
         samples = engine.capture([prompt, prompt])
-        agree(samples, [prompt, prompt], twice, "twice", tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
+        agree(
+            samples,
+            [prompt, prompt],
+            twice,
+            "twice",
+            spec=engine.spec,
+            tolerance=engine.tolerance,
+            cause=CAUSE,
+            advice=ADVICE,
+        )
 
 
 def test_shared_prefix(
@@ -36,5 +45,16 @@ def test_shared_prefix(
     """Two prompts that share two blocks and a bit, one after the other, and then together."""
     shared = prompt_sets["shared"]
     samples = [engine.capture([prompt])[0] for prompt in shared]
-    agree(samples, shared, reference, "shared", tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
-    agree(engine.capture(shared), shared, reference, "shared", tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
+    agree(
+        samples, shared, reference, "shared", spec=engine.spec, tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE
+    )
+    agree(
+        engine.capture(shared),
+        shared,
+        reference,
+        "shared",
+        spec=engine.spec,
+        tolerance=engine.tolerance,
+        cause=CAUSE,
+        advice=ADVICE,
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness import recognition
+from harness.agreement import sound
 from harness.arrays import difference
 from harness.errors import CaptureError, InvalidPromptError
 from harness.findings import expect
@@ -25,12 +26,14 @@ def _same(engine: SharedEngine, one: Sample, other: Sample) -> bool:
     )
 
 
-def _compare(one: Sample, other: Sample, tolerance: float, what: str, cause: str, advice: str) -> None:
-    for layer, states in one.states.items():
-        apart = difference(states, other.states[layer])
+def _compare(engine: SharedEngine, one: Sample, other: Sample, what: str, cause: str, advice: str) -> None:
+    """That a sample of a further call is sound, and equals the first call's."""
+    sound(other, engine.spec, what, cause)
+    for layer in engine.spec.layers:
+        apart = difference(one.states[layer], other.states[layer])
         expect(
-            apart.within(tolerance),
-            expected=f"{what}, layer {layer}: equal within {tolerance:g} of the largest value",
+            apart.within(engine.tolerance),
+            expected=f"{what}, layer {layer}: equal within {engine.tolerance:g} of the largest value",
             got=str(apart),
             cause=cause,
             advice=advice,
@@ -57,9 +60,9 @@ def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]])
     for number, prompt in enumerate(prompts):
         alone = _one(engine.capture([prompt]), prompt, before)
         _compare(
+            engine,
             together[number],
             alone,
-            engine.tolerance,
             f"prompt {number} ({len(prompt)} tokens) in the batch and alone",
             "rows are sliced in another order than the runner's, or padding was not removed",
             "map rows to requests inside the worker, from the runner's own batch",
@@ -92,26 +95,37 @@ def test_repeated_prompt(engine: SharedEngine, prompts: list[list[int]]) -> None
         cause=recognition.order(asked, given),
         advice="tell requests apart by their id, not by their token ids",
     )
-    _compare(
-        samples[0],
-        samples[2],
-        engine.tolerance,
-        "the first and the second sample of one prompt",
-        "the second request was served from what the first left, or only one of them was recorded",
-        "give every request a row range of its own",
-    )
+    before = engine.shared_capture(prompts)
+    for place, number in enumerate((0, 1, 0)):
+        _compare(
+            engine,
+            before[number],
+            samples[place],
+            f"sample {place}, of prompt {number}, with prompt 0 given twice",
+            "the second request was served from what the first left, or only one of them was recorded",
+            "give every request a row range of its own",
+        )
 
 
 def test_samples_outlive_the_next_call(engine: SharedEngine, prompts: list[list[int]]) -> None:
-    """What a call gave is still the same after the next call."""
-    before = engine.shared_capture(prompts)
-    for number, kept in enumerate(engine.capture_and_go_on(prompts[:2], prompts[2:4])):
+    """What a call gave is still the same after several further calls."""
+    before, asked = engine.shared_capture(prompts), prompts[:2]
+    kept = engine.capture_and_go_on(asked, prompts[2:4])
+    given = [sample.token_ids for sample in kept]
+    expect(
+        given == asked,
+        expected=f"samples of {[len(prompt) for prompt in asked]} tokens",
+        got=f"samples of {[len(ids) for ids in given]} tokens",
+        cause=recognition.order(asked, given),
+        advice="give one sample a prompt, whatever the number of prompts",
+    )
+    for number, sample in enumerate(kept):
         _compare(
+            engine,
             before[number],
-            kept,
-            engine.tolerance,
-            f"prompt {number}, looked at after the next call",
-            "samples are views of a buffer that the next call fills again",
+            sample,
+            f"prompt {number}, looked at after further calls",
+            "samples are views of a buffer that a later call fills again",
             "copy the rows out of the buffer before they are given",
         )
 
@@ -130,9 +144,9 @@ def test_second_call_equals_first(engine: SharedEngine, prompts: list[list[int]]
     )
     for number, (one, other) in enumerate(zip(first, again[::-1], strict=True)):
         _compare(
+            engine,
             one,
             other,
-            engine.tolerance,
             f"prompt {number} in the first and the second call",
             STALE if _same(engine, other, first[-1 - number]) else UNCLEAR,
             "clear what is recorded when it is taken, and run the step that tells workers of finished requests",
@@ -164,9 +178,9 @@ def test_invalid_prompts_are_refused(engine: SharedEngine, prompts: list[list[in
     )
     after = _one(engine.capture(prompts[:1]), prompts[0], before[1])
     _compare(
+        engine,
         before[0],
         after,
-        engine.tolerance,
         "prompt 0 before and after the refusal",
         "the refused call left requests in the scheduler",
         "refuse the whole call before the first request is queued",

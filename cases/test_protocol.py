@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.agreement import sound
 from harness.arrays import difference
 from harness.findings import expect
 
@@ -35,6 +36,7 @@ def test_steps(engine: SharedEngine, prompts: list[list[int]], skip: int, matche
     # The engine must be sound again afterwards: a half-done step may not leak into the next capture.
     after = engine.capture(prompts)
     for number, (one, other) in enumerate(zip(before, after, strict=True)):
+        sound(other, engine.spec, f"prompt {number}, after the steps")
         for layer, states in one.states.items():
             apart = difference(states, other.states[layer])
             expect(

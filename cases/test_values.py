@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness import recognition
+from harness.agreement import agree
 from harness.arrays import difference
 from harness.findings import expect
 from harness.models.deepseek_v2 import NUM_LAYERS
@@ -32,3 +33,27 @@ def test_values(engine: SharedEngine, prompts: list[list[int]], reference: dict[
             advice="if neighbouring layers or rows match instead, correct the layer convention or the row mapping; "
             "otherwise vLLM computes it wrongly: list it in harness/known_faults.toml with evidence",
         )
+
+
+def test_long_prompts(
+    engine: SharedEngine, prompt_sets: dict[str, list[list[int]]], reference: dict[str, Any]
+) -> None:
+    """The longest prompt that fits and four long ones, in one call: far more rows than any other case asks for."""
+    longest = prompt_sets["limit"][0][: engine.spec.max_model_len - 1]
+    asked = [longest, *prompt_sets["crowd"]]
+    # What comes after a token makes no difference to its states.
+    expected = {f"all.0.{layer}": reference[f"limit.0.{layer}"][: len(longest)] for layer in engine.spec.layers}
+    for number in range(1, len(asked)):
+        expected |= {
+            f"all.{number}.{layer}": reference[f"crowd.{number - 1}.{layer}"] for layer in engine.spec.layers
+        }
+    agree(
+        engine.capture(asked),
+        asked,
+        expected,
+        "all",
+        spec=engine.spec,
+        tolerance=engine.tolerance,
+        cause="right for few rows only: a buffer has an end, or the last position was left out",
+        advice="make room for max_num_batched_tokens rows a forward and max_model_len a prompt, or refuse more",
+    )

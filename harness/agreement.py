@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import recognition
-from .arrays import difference
+from .arrays import difference, storage
+from .checkpoint import model_config
 from .findings import expect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .clients.contract import Sample
+    from .clients.contract import EngineSpec, Sample
 
 
 def agree(
@@ -20,31 +21,44 @@ def agree(
     reference: Mapping[str, Any],
     name: str,
     *,
+    spec: EngineSpec,
     tolerance: float,
     cause: str,
     advice: str,
 ) -> None:
-    """Every sample has its prompt's ids, all its rows, and the reference's values.
+    """Every sample has its prompt's ids, all its rows, the reference's values, and is `sound`.
 
     Args:
         samples: one a prompt, in order.
         prompts: what was asked for.
         reference: ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``.
         name: the set that the prompts are.
+        spec: the engine's.
         tolerance: the engine's, of `arrays.TOLERANCES`.
         cause: of any difference, for the finding, beside what the rows are recognised as.
         advice: what to do about it.
     """
+    given = [list(sample.token_ids) for sample in samples]
+    expect(
+        len(given) == len(prompts),
+        expected=f"{len(prompts)} samples",
+        got=f"{len(given)}, of {[len(ids) for ids in given]} tokens",
+        cause=f"{recognition.order(prompts, given)}; {cause}",
+        advice=advice,
+    )
     for number, (sample, prompt) in enumerate(zip(samples, prompts, strict=True)):
         what = f"prompt {number} of {len(prompts)} ({len(prompt)} tokens)"
+        right = sum(one == other for one, other in zip(sample.token_ids, prompt, strict=False))
         expect(
-            sample.token_ids == list(prompt),
+            given[number] == list(prompt),
             expected=f"{what}: its own token ids",
-            got=f"{len(sample.token_ids)} ids, {sum(map(int.__eq__, sample.token_ids, prompt))} of them right",
+            got=f"{len(sample.token_ids)} ids, {right} of them right",
             cause=cause,
             advice=advice,
         )
         for layer, states in sample.states.items():
+            if layer not in spec.layers:
+                break
             apart = difference(states, reference[f"{name}.{number}.{layer}"])
             if not apart.within(tolerance):
                 known = recognition.rows(states, reference, f"{name}.", number, layer, tolerance)
@@ -55,3 +69,38 @@ def agree(
                     cause=f"{known}; {cause}",
                     advice=advice,
                 )
+        sound(sample, spec, what, cause)
+
+
+def sound(sample: Sample, spec: EngineSpec, what: str, cause: str = "") -> None:
+    """A sample of any call has what was asked for: its layers in their order, each ``[n, hidden_size]``.
+
+    Args:
+        sample: it.
+        spec: the engine's.
+        what: whose it is, for the finding.
+        cause: of any difference, for the finding, beside what is seen.
+    """
+    before = f"{cause}; " if cause else ""
+    advice = "make every sample in one place, whatever the call, the length or the batch"
+    expect(
+        tuple(sample.states) == spec.layers,
+        expected=f"{what}: layers {list(spec.layers)}",
+        got=str(list(sample.states)),
+        cause=f"{before}this call's layers are others than the first call's, or in another order",
+        advice=advice,
+    )
+    wanted = ([len(sample.token_ids), model_config(spec.model)["hidden_size"]], spec.dtype, "cpu", True)
+    for layer, states in sample.states.items():
+        got = (list(states.shape), *storage(states))
+        expect(
+            got == wanted,
+            expected=f"{what}, layer {layer}: {_said(*wanted)}",
+            got=_said(*got),
+            cause=f"{before}this call's states are of another shape, dtype or storage than the first call's",
+            advice=advice,
+        )
+
+
+def _said(shape: list[int], dtype: str, device: str, contiguous: bool) -> str:
+    return f"{shape} {dtype}, on {device}, {'contiguous' if contiguous else 'strided'}"

@@ -7,12 +7,13 @@ here runs on every engine, after those: closing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .settings import ASYNC, CORE, MP, MP_TP2, Group, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # In this order: after a hang a worker no longer answers, after a kill it is gone. A raise shares an engine with none
 # but the kill between calls: what it leaves behind would answer a call that is to hang. Left out is "uni", where the
@@ -34,13 +35,18 @@ def dealt() -> dict[str, list[Group]]:
     return {case: [group for group in _DEALT if case in _DEALT[group]] for cases in _DEALT.values() for case in cases}
 
 
-def turn(case: str, group: Group) -> int | None:
+def turn(case: str, group: Group, groups: Sequence[Group] = ()) -> int | None:
     """When a case that ends engines comes on one of them: 1 is first; None if it does not run there.
 
     Somebody else's client, and a size without a setting of its own, get what ours has under a setting that is alike.
+    Where the run's ``groups`` have the same engine on another checkpoint, that one is ended, and this one closed
+    while all its workers are well, as real runs end.
     """
     if case not in dealt():
         return 1 + max(map(len, _DEALT.values()))
+    plain = replace(group, model_kind="deepseek-v2")
+    if group != plain and plain in groups:
+        return None
     alike = [known for known in _DEALT if _alike(known.setting, group.setting)]
     alike.sort(key=lambda known: known.client != group.client)
     cases = _DEALT[alike[0]] if alike else ()

@@ -54,7 +54,7 @@ def expect(condition: bool, *, expected: str, got: str, cause: str, advice: str)
 
 
 # What differs from run to run and from machine to machine: folders, addresses, numbers.
-_INCIDENTAL = re.compile(r"(?:/[^\s/'\"]+)+/|0x[0-9a-fA-F]+|\d+")
+_INCIDENTAL = re.compile(r"(?:/[^\s/'\"]+)+/|0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def alike(one: Finding, other: Finding) -> bool:

@@ -62,9 +62,10 @@ class Host:
         return getattr(self.engine, method)(*arguments, **named)
 
     def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> Any:
-        """The samples of one capture, sent only after the next one."""
+        """The samples of one capture, sent only after further ones: as many as there may be buffers to take turns."""
         samples = self.engine.capture(prompts)
-        self.engine.capture(others)
+        for _further in range(3):
+            self.engine.capture(others)
         return samples
 
     def offers(self, method: str) -> bool:

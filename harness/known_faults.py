@@ -8,10 +8,21 @@ import importlib.resources
 import tomllib
 from dataclasses import dataclass
 
+from .errors import CaptureError
+from .findings import BrokenPromiseError
+
+
+class KnownFaultError(BrokenPromiseError):
+    """A case failed by a known fault that has states off, and by no more than that has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnownFault:
-    """One fault of a release that is not the client's; ``cases`` are globs over case ids."""
+    """One fault of a release that is not the client's; ``cases`` are globs over case ids.
+
+    ``within`` is how far it has states off at most, as a part of the largest value: what is further off is another
+    fault. ``boots`` is false where it keeps engines from coming up, and then nothing else is excused.
+    """
 
     releases: tuple[str, ...]
     device: str
@@ -19,6 +30,15 @@ class KnownFault:
     evidence: str
     cause: str
     link: str = ""
+    within: float = 0.0
+    boots: bool = True
+
+    @property
+    def raises(self) -> type[Exception]:
+        """What a case fails with by this fault."""
+        if not self.boots:
+            return CaptureError
+        return KnownFaultError if self.within else BrokenPromiseError
 
     def covers(self, release: str, device: str, case: str) -> bool:
         return (

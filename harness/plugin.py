@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from . import case_findings, clients, endings, known_faults, settings, snapshots
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, expect
+from .known_faults import KnownFault, KnownFaultError
 from .options import DEFAULT_DTYPES
 from .progress import Progress
 from .run import Run
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 RUN = pytest.StashKey[Run]()
 ENGINES = pytest.StashKey[list[dict[str, Any]]]()
+FAULT = pytest.StashKey[KnownFault]()
 REFERENCE_TIMEOUT = 180.0
 # How long a run may take to end once nobody waits for it.
 GONE_SECONDS = 40.0
@@ -82,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def place(item: pytest.Item) -> tuple[int, int]:
         (group,) = item.iter_markers("xdist_group")
-        return order.get(group.args[0], len(order)), _turn(item) or 0
+        return order.get(group.args[0], len(order)), _turn(item, run) or 0
 
     items[:] = [item for item in items if _runs(item, run)]
     for item in items:
@@ -90,24 +93,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(settings.NO_ENGINE))
         fault = known_faults.of_case(run.release, run.device, case_id(item.nodeid))
         if fault is not None:
-            item.add_marker(
-                pytest.mark.xfail(strict=True, raises=(BrokenPromiseError, CaptureError), reason=fault.cause)
-            )
+            item.stash[FAULT] = fault
+            item.add_marker(pytest.mark.xfail(strict=True, raises=fault.raises, reason=fault.cause))
     items.sort(key=place)
 
 
 def _runs(item: pytest.Item, run: Run) -> bool:
     if item.get_closest_marker("tight") is not None and not any(group.setting.tight for group in run.groups):
         return False  # pytest makes a skipped case of one that has no engine, and nothing may be skipped.
-    return _turn(item) is not None and run.wants(_group(item), case_id(item.nodeid))
+    if _layer_left_out(item, run):
+        return False
+    return _turn(item, run) is not None and run.wants(_group(item), case_id(item.nodeid))
 
 
-def _turn(item: pytest.Item) -> int | None:
+def _layer_left_out(item: pytest.Item, run: Run) -> bool:
+    """Whether a case is about a layer that its engine does not capture."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return "layer" in params and params["layer"] not in run.layers_of(cast("Group", params["engine"]))
+
+
+def _turn(item: pytest.Item, run: Run) -> int | None:
     """When a case comes on its engine; None if it does not run there."""
     if item.get_closest_marker("ends_engine") is None:
         return 0
     assert isinstance(item, pytest.Function)
-    return endings.turn(item.originalname, cast("Group", item.callspec.params["engine"]))
+    return endings.turn(item.originalname, cast("Group", item.callspec.params["engine"]), run.groups)
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -224,6 +234,21 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
         )
 
     return match
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Where a known fault has states off by so much, a case fails by that, and by no more: it is run again for it."""
+    try:
+        return (yield)
+    except BrokenPromiseError as error:
+        fault = pyfuncitem.stash.get(FAULT, None)
+        if fault is None or not fault.within:
+            raise
+        case: Any = pyfuncitem.obj
+        with cast("SharedEngine", pyfuncitem.funcargs["engine"]).tolerating(fault.within):
+            case(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(case).parameters})
+        raise KnownFaultError(error.finding) from error
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

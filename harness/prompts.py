@@ -9,6 +9,8 @@ LONG = (96, 112)
 # Each fits the tight settings' KV blocks, two do not; yet the second begins while the first is short, also where the
 # scheduler wants room for all of a prompt (scheduler_reserve_full_isl, since 0.19.1).
 CROWD = (150, 120, 110, 100)
+# The longest that fits the other settings, with the token that is generated. Its beginning fits the tight ones.
+LIMIT = 511
 # Three times the slots of the tight settings, with rests of one token after full chunks.
 MANY = (33, 2, 49, 16, 5, 65, 31, 1, 48, 20, 17, 3)
 # Two blocks of 32 tokens and a bit, then a tail of each one's own.
@@ -31,6 +33,7 @@ def sets(vocab_size: int) -> dict[str, list[list[int]]]:
         "batch": prompts(vocab_size),
         "long": prompts(vocab_size, LONG, seed=1),
         "shared": [prefix + tail for tail in prompts(vocab_size, TAILS, seed=2)],
+        "limit": prompts(vocab_size, (LIMIT,), seed=5),
         "crowd": prompts(vocab_size, CROWD, seed=3),
         "many": prompts(vocab_size, MANY, seed=4),
     }

@@ -24,6 +24,8 @@ class Run:
     ``layers`` is deliberately unsorted, and holds the first, middle and last: states must come back under the
     layer they were asked for, not in the order in which the model computes them.
 
+    Engines that are short of everything capture two layers alone, `layers_of`: what was asked for is given, no more.
+
     ``only`` limits a group, by name, to some cases, ``test_x.py::test_y``, or with an empty list to all of it;
     `settings.NO_ENGINE` stands for the cases without an engine. What is not named there is not run; if nothing is,
     everything is run.
@@ -50,7 +52,7 @@ class Run:
         arguments = {**SHARES[self.device], **repair.pop("extra_arguments", {})}
         return group.setting.spec(
             model=self.checkpoints[group.model_kind],
-            layers=self.layers,
+            layers=self.layers_of(group),
             block_size=self.block_size,
             device=self.device,
             dtype=self.dtype,
@@ -59,6 +61,10 @@ class Run:
             extra_arguments=arguments,
             **repair,
         )
+
+    def layers_of(self, group: Group) -> tuple[int, ...]:
+        """What a group's engine captures."""
+        return (self.layers[0], self.layers[-2]) if group.setting.tight else self.layers
 
     def wants(self, group: str | None, case: str) -> bool:
         """Whether a case, with or without its parameters, is run on a group; None for one without an engine."""

@@ -43,12 +43,22 @@ class SharedEngine(RemoteEngine):
         )
         self.group = group
         self._captured: list[Sample] | None = None
+        self._allowed: float | None = None
         self.left_behind: list[int] | None = None
 
     @property
     def tolerance(self) -> float:
         """How far states may be apart that ought to be equal, as a part of the largest value."""
-        return TOLERANCES[self.spec.dtype]
+        return TOLERANCES[self.spec.dtype] if self._allowed is None else self._allowed
+
+    @contextlib.contextmanager
+    def tolerating(self, allowed: float) -> Iterator[None]:
+        """With another tolerance."""
+        self._allowed = allowed
+        try:
+            yield
+        finally:
+            self._allowed = None
 
     def open(self, timeout: float = BOOT_TIMEOUT) -> None:
         with _must_apply("opening an engine of a setting that it does not refuse"):
@@ -86,9 +96,9 @@ class SharedEngine(RemoteEngine):
             expect(activity[count] >= at_least, expected=what, got=str(activity), cause=cause, advice=advice)
 
     def capture_and_go_on(self, prompts: list[list[int]], others: list[list[int]]) -> list[Sample]:
-        """The samples of one capture, as they are after the next one."""
+        """The samples of one capture, as they are after several further ones."""
         samples: list[Sample] = self.ask(
-            "capture_and_go_on", prompts, others, timeout=2 * patience(self.spec.timeout)
+            "capture_and_go_on", prompts, others, timeout=4 * patience(self.spec.timeout)
         )
         return samples
 

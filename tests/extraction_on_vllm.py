@@ -23,7 +23,7 @@ import pytest
 
 from harness import agreement, processes, reference
 from harness.arrays import TOLERANCES, difference
-from harness.clients.contract import Sample
+from harness.clients.contract import EngineSpec, Sample
 from harness.errors import FINDINGS, INTERRUPTED, DeliveryError
 from harness.extraction.conduct import LOGS
 from harness.models import WRITERS, deepseek_v2
@@ -116,7 +116,14 @@ def test_connector_layout_holds_what_hugging_face_computes(place: Place, connect
         samples.append(Sample(token_ids=held["token_ids"].tolist(), states=layers))
     expected = {f"all.{number}.{part}": rows for number, parts in enumerate(states) for part, rows in parts.items()}
     agreement.agree(
-        samples, place.ids, expected, "all", tolerance=TOLERANCE, cause="extraction", advice="see the states"
+        samples,
+        place.ids,
+        expected,
+        "all",
+        spec=EngineSpec(model=str(place.model), layers=LAYERS),
+        tolerance=TOLERANCE,
+        cause="extraction",
+        advice="see the states",
     )
 
 

@@ -78,6 +78,16 @@ def test_an_engine_without_an_entry_ends_like_one_of_its_kind(group: Group, like
     assert len(_turns(group)) > 1
 
 
+def test_an_engine_of_every_run_is_closed_while_its_workers_are_well() -> None:
+    groups = settings.plan([], [])
+    turns = {group.name: [case for case in _marked() if endings.turn(case, group, groups)] for group in groups}
+    well = [group for group in groups if turns[group.name] == ["test_closing_leaves_nothing"]]
+    assert [group.name for group in well if group.setting.ranks > 1] == ["executor-mp-tp2-kimi-k25"], turns
+    # On its own, it is ended in every way that its twin would be.
+    alone = settings.plan([], [], "kimi-k25")
+    assert len([case for case in _marked() if endings.turn(case, alone[0], alone)]) > 1
+
+
 def test_the_callers_own_process_is_not_killed() -> None:
     assert _turns(Group(client="llm", setting=UNI)) == ["test_closing_leaves_nothing"]
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FAULTS = catalogue.load()
+ALL, LIVE = len(FAULTS), sum(fault.live for fault in FAULTS)
 FAULT = Fault(kind="states", name="zeros", broken="", case="test_x.py::test_y", cause="all (zeros|ones)")
 
 
@@ -201,18 +202,18 @@ def test_exit_code_is_0_only_if_all_is_caught(
     _stub(monkeypatch, recorded=recorded, live=live)
     assert main(["faults"]) == code
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == ("99 caught" if code == 0 else "79 caught, 20 missed")
+    assert lines[-1] == (f"{ALL} caught" if code == 0 else f"{ALL - LIVE} caught, {LIVE} missed")
     assert ("  why" in lines[-3]) is (code == 1)
 
 
 @pytest.mark.parametrize(
     ("recorded", "live", "lasts", "kinds"),
     [
-        ("not reached", "caught", "99 not reached", ["recorded"]),
-        (KeyboardInterrupt, "caught", "99 not reached", ["recorded"]),
-        ("caught", "not reached", "79 caught, 20 not reached", ["recorded", "live"]),
-        ("caught", KeyboardInterrupt, "79 caught, 20 not reached", ["recorded", "live"]),
-        ("missed", KeyboardInterrupt, "79 missed, 20 not reached", ["recorded", "live"]),
+        ("not reached", "caught", f"{ALL} not reached", ["recorded"]),
+        (KeyboardInterrupt, "caught", f"{ALL} not reached", ["recorded"]),
+        ("caught", "not reached", f"{ALL - LIVE} caught, {LIVE} not reached", ["recorded", "live"]),
+        ("caught", KeyboardInterrupt, f"{ALL - LIVE} caught, {LIVE} not reached", ["recorded", "live"]),
+        ("missed", KeyboardInterrupt, f"{ALL - LIVE} missed, {LIVE} not reached", ["recorded", "live"]),
     ],
 )
 def test_interrupt_exits_130_after_what_is_known_and_starts_nothing_more(
@@ -273,5 +274,5 @@ def test_json_is_the_verdicts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_recording_is_small_and_of_a_pinned_release() -> None:
     from harness.faults import recording
 
-    assert recording.FILE.stat().st_size < 500_000
+    assert recording.FILE.stat().st_size < 2_000_000
     assert (sources.suite() / "snapshots" / recording.read().facts["release"]).is_dir()

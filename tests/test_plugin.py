@@ -74,6 +74,28 @@ OUTCOMES = """
     def test_known_and_fails_by_itself(engine):
         assert 2 == 3
 
+    def test_off_by_what_is_known(engine):
+        expect(0.1 <= engine.tolerance, expected="right", got="off by 0.1", cause="unknown", advice="wait")
+
+    def test_off_by_more(engine):
+        expect(0.7 <= engine.tolerance, expected="right", got="off by 0.7", cause="a row too late", advice="look")
+
+    def test_off_by_nothing(engine):
+        pass
+
+    def test_off_in_another_way(engine):
+        raise CaptureError("out of reach")
+
+    def test_down_as_is_known(engine):
+        raise CaptureError("no engine comes up")
+
+    def test_down_and_yet_up(engine):
+        expect(False, expected="right", got="wrong", cause="a row too late", advice="look")
+
+    @pytest.mark.parametrize("layer", [0, 2, 3, 4])
+    def test_of_layers(engine, layer):
+        assert layer in engine.spec.layers
+
     @pytest.mark.ends_engine
     def test_a_comes_last(engine):
         Path(os.environ["NOTES"]).write_text("ends")
@@ -90,7 +112,10 @@ KNOWN = """
     FAULT = known_faults.KnownFault(
         releases=("0.16.0",), device="cpu", cases=("*::test_known*",), evidence="seen", cause="a kernel is wrong"
     )
-    known_faults.load = lambda: (FAULT,)
+    KNOWN = {"releases": ("0.16.0",), "device": "cpu", "evidence": "seen", "cause": "a kernel is wrong"}
+    OFF = known_faults.KnownFault(**KNOWN, cases=("*::test_off*",), within=0.5)
+    DOWN = known_faults.KnownFault(**KNOWN, cases=("*::test_down*",), boots=False)
+    known_faults.load = lambda: (FAULT, OFF, DOWN)
 """
 
 
@@ -126,10 +151,16 @@ def test_findings_exit_1(ran: tuple[int, dict[str, Any]]) -> None:
         ("test_warns", "failed"),
         ("test_skips_itself", "skipped"),
         ("test_known_and_fails", "known-fault"),
-        ("test_known_and_raises", "known-fault"),
+        ("test_known_and_raises", "failed"),
         ("test_known_and_passes", "failed"),
         ("test_known_and_does_not_apply", "not-applicable"),
         ("test_known_and_fails_by_itself", "failed"),
+        ("test_off_by_what_is_known", "known-fault"),
+        ("test_off_by_more", "failed"),
+        ("test_off_by_nothing", "failed"),
+        ("test_off_in_another_way", "failed"),
+        ("test_down_as_is_known", "known-fault"),
+        ("test_down_and_yet_up", "failed"),
         ("test_a_comes_last", "passed"),
         ("test_z_comes_before", "passed"),
         ("test_without_an_engine", "passed"),
@@ -140,7 +171,11 @@ def test_outcome(record: dict[str, Any], name: str, outcome: str) -> None:
 
 
 def test_every_case_has_its_outcome(record: dict[str, Any]) -> None:
-    assert len(flow.outcomes(record)) == len(record["cases"]) == 17, flow.outcomes(record)
+    assert len(flow.outcomes(record)) == 24, flow.outcomes(record)
+    # And of those about a layer, those about one that is captured.
+    layers = [case["id"] for case in record["cases"] if "test_of_layers" in case["id"]]
+    assert layers == [f"test_outcomes.py::test_of_layers[toys:WITH_CHILD-mp-tp2-{layer}]" for layer in (0, 2, 4)]
+    assert len(record["cases"]) == 24 + 2
 
 
 @pytest.mark.parametrize(
@@ -148,6 +183,8 @@ def test_every_case_has_its_outcome(record: dict[str, Any]) -> None:
     [
         ("test_breaks_a_promise", {"expected": "4", "got": "771", "advice": "do not take [0]"}),
         ("test_known_and_fails", {"got": "771", "cause": "a list less"}),
+        ("test_off_by_what_is_known", {"got": "off by 0.1"}),
+        ("test_off_by_more", {"got": "off by 0.7", "cause": "a row too late"}),
         (
             "test_meets_a_capture_error",
             {"expected": "The client gives its samples.", "got": "ClientError: no tensors"},

@@ -39,7 +39,7 @@ def test_recording_is_of_its_dtype_and_within_its_tolerance(dtype: str) -> None:
     kept = recorded.recorded()
     rounded = all(not (states.view(np.uint32) & 0xFFFF).any() for each in kept.states for states in each.values())
     assert rounded == (dtype == "bfloat16")
-    for number, layers in enumerate(kept.states):
+    for number, layers in enumerate(kept.states[: len(kept.prompts)]):
         for layer, states in layers.items():
             apart = difference(states, kept.reference[f"{number}.{layer}"])
             assert apart.within(TOLERANCES[dtype]), f"prompt {number}, layer {layer}: {apart}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from harness import settings
 from harness.evidence import BROKEN
-from harness.settings import Group, Setting
+from harness.settings import Group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from harness.evidence import CaseResult
 
 FILE = Path(__file__).with_name("catalogue.toml")
-SETTINGS = {setting.name: setting for setting in vars(settings).values() if isinstance(setting, Setting)}
-
-Kind: TypeAlias = Literal["states", "values", "refusals", "engines", "live"]
+Kind: TypeAlias = Literal["states", "values", "calls", "refusals", "engines", "live"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome: TypeAlias = Literal["caught", "missed", "wrong cause", "not run", "sound", "unsound", "not reached"]
 GOOD: tuple[Outcome, ...] = ("caught", "sound")
@@ -53,12 +51,14 @@ class Fault:
 
     @property
     def group(self) -> Group:
-        return Group(client=f"harness.faults.{self.kind}:{self.client or self.name}", setting=SETTINGS[self.setting])
+        return Group(
+            client=f"harness.faults.{self.kind}:{self.client or self.name}", setting=settings.named(self.setting)
+        )
 
     @property
     def unbroken(self) -> Group:
         """The same engine, of the sound client."""
-        return Group(client=self.sound, setting=SETTINGS[self.setting])
+        return Group(client=self.sound, setting=settings.named(self.setting))
 
     @property
     def function(self) -> str:

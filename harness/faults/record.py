@@ -36,10 +36,12 @@ OPTIONS = Options(
     as_json=False,
 )
 REFERENCE_SECONDS = 180.0
+# What `test_long_prompts` asks for.
+LONG_SETS = ("limit", "crowd")
 
 
-def record(path: Path, dtype: Dtype) -> None:
-    """Write a recording of the vLLM installed here, computing in a dtype.
+def record(path: Path, dtype: Dtype, further: tuple[str, ...] = ()) -> None:
+    """Write a recording of the vLLM installed here, computing in a dtype, of the batch and of further sets.
 
     Raises:
         HarnessError: the Hugging Face forward failed.
@@ -48,12 +50,15 @@ def record(path: Path, dtype: Dtype) -> None:
     facts = identity.environment()
     with tempfile.TemporaryDirectory() as logs, work_folder(Path(logs) / "logs") as work:
         run = check.prepare(work, facts, replace(OPTIONS, dtype=dtype), [GROUP])
-        prompts: list[list[int]] = json.loads((work / "prompts.json").read_text(encoding="utf-8"))["batch"]
+        sets: dict[str, list[list[int]]] = json.loads((work / "prompts.json").read_text(encoding="utf-8"))
+        prompts, others = sets["batch"], {name: sets[name] for name in further}
         process = conducting.start_reference(run)
         engine = SharedEngine(GROUP, run)
         try:
             engine.open()
             samples = engine.capture(prompts)
+            for members in others.values():
+                samples += engine.capture(members)
             steps = [engine.call("steps", prompts[:3], skip=skip) for skip in range(3)]
             (identity_of_first, *_others) = engine.call("identities")
         finally:
@@ -64,6 +69,7 @@ def record(path: Path, dtype: Dtype) -> None:
             "facts": facts,
             "config": model_config(run.checkpoints["deepseek-v2"]),
             "prompts": prompts,
+            "further": others,
             "layers": run.layers,
             "identity": {name: identity_of_first[name] for name in ("backend", "runner", "model")},
             "steps": steps,
@@ -77,6 +83,6 @@ def record(path: Path, dtype: Dtype) -> None:
 
 
 if __name__ == "__main__":
-    record(recording.FILE, "float32")
+    record(recording.FILE, "float32", LONG_SETS)
     record(recording.ROUNDED, "bfloat16")
     print(recording.FILE, recording.ROUNDED)

@@ -37,6 +37,13 @@ def recorded() -> recording.Recording:
     return recording.read()
 
 
+def states_of(prompt: list[int]) -> dict[int, Array]:
+    """What was recorded of a prompt of any set."""
+    kept = recorded()
+    every = [known for members in kept.sets.values() for known in members]
+    return kept.states[every.index(prompt)]
+
+
 class Worker:
     """One rank: what `harness.worker` answers, out of the recording."""
 
@@ -51,8 +58,7 @@ class Worker:
         self.last = list(requests.values())
 
     def states(self, prompt: list[int]) -> dict[int, Array]:
-        kept = recorded()
-        return kept.states[kept.prompts.index(prompt)]
+        return states_of(prompt)
 
     def harness_identity(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "rank": self.rank, **recorded().identity}

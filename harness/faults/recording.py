@@ -27,15 +27,17 @@ WITH_PARTS = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """One capture of the suite's prompts.
+    """One capture of the suite's prompts: those of ``batch``, and ``further`` sets by name, which may be none.
 
-    ``states`` are ours, by prompt and layer; ``reference`` is as in ``reference.safetensors``; ``steps`` is what
+    ``states`` are ours, by prompt and layer, of all sets in turn; ``reference`` is as in ``reference.safetensors``,
+    of the batch alone: what is recorded of further sets is its own reference, as they are large. ``steps`` is what
     `RawEngine.steps` gave for each ``skip``; ``facts`` is what `identity.environment` said.
     """
 
     facts: dict[str, Any]
     config: dict[str, Any]
     prompts: list[list[int]]
+    further: dict[str, list[list[int]]]
     identity: dict[str, Any]
     steps: list[list[dict[str, str]]]
     states: list[dict[int, Array]]
@@ -44,6 +46,21 @@ class Recording:
     @property
     def layers(self) -> tuple[int, ...]:
         return tuple(self.states[0])
+
+    @property
+    def sets(self) -> dict[str, list[list[int]]]:
+        """All prompts, as `prompts.sets` has them."""
+        return {"batch": self.prompts, **self.further}
+
+    @property
+    def references(self) -> dict[str, Array]:
+        """Of all sets, ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``."""
+        further = [f"{name}.{number}" for name, members in self.further.items() for number in range(len(members))]
+        ours = zip(further, self.states[len(self.prompts) :], strict=True)
+        return {
+            **{f"batch.{name}": states for name, states in self.reference.items()},
+            **{f"{name}.{layer}": states for name, layers in ours for layer, states in layers.items()},
+        }
 
 
 def write(path: Path, notes: Mapping[str, Any], samples: Sequence[Sample], reference: Mapping[str, Array]) -> None:
@@ -71,11 +88,10 @@ def read(path: Path | None = None) -> Recording:
         notes = {name: json.loads(text) for name, text in file.metadata().items()}
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - the file is no mapping.
     layers = notes.pop("layers")
+    count = len(notes["prompts"]) + sum(map(len, notes["further"].values()))
     return Recording(
         **notes,
-        states=[
-            {layer: arrays[f"ours.{number}.{layer}"] for layer in layers} for number in range(len(notes["prompts"]))
-        ],
+        states=[{layer: arrays[f"ours.{number}.{layer}"] for layer in layers} for number in range(count)],
         reference={
             name.removeprefix("reference."): states
             for name, states in arrays.items()

@@ -48,9 +48,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> tuple[in
         (folder / "config.json").write_text(json.dumps(kept.config), encoding="utf-8")
         # As large as it has to be for damage to show.
         save_file({"weight": np.zeros(64, np.float32)}, folder / "model.safetensors")
-        save_file(
-            {f"batch.{name}": states for name, states in kept.reference.items()}, work / "deepseek-v2.safetensors"
-        )
+        save_file(kept.references, work / "deepseek-v2.safetensors")
         run = Run(
             release=kept.facts["release"],
             device=options.device,
@@ -66,7 +64,7 @@ def recorded(faults: Sequence[Fault], results: Path, *, quiet: bool) -> tuple[in
             only={SOUND.name: [], **catalogue.only(faults)},
         )
         run.write(work / "run.json")
-        (work / "prompts.json").write_text(json.dumps({"batch": kept.prompts}), encoding="utf-8")
+        (work / "prompts.json").write_text(json.dumps(kept.sets), encoding="utf-8")
         return run
 
     return _judged(faults, [SOUND], *conducting.conduct(options, kept.facts, groups, results, prepared))
