@@ -106,6 +106,7 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
         made = _marker(path)
         missing = made.get("fingerprint") != wanted
         if missing:
+            (path / MARKER).unlink(missing_ok=True)  # First: whatever ends this early, nobody takes it for whole.
             installing.install(build, path, requirements)
         elif made.get("checkout") != checkout:
             installing.point_here(build, path)
@@ -132,6 +133,7 @@ def remove(build: Build) -> None:
     path = root() / folder_name(build, ())
     with _locked(path):
         if path.exists():
+            (path / MARKER).unlink(missing_ok=True)  # First, as above.
             shutil.rmtree(path)
 
 

@@ -96,7 +96,8 @@ def _store(build: Build, found: Surface) -> Surface:
 def _reader() -> str:
     """What is looked at, and how, as part of a key: another reader makes new files, not wrong ones."""
     code = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("entries.py", "surface.py"))
-    return hashlib.sha256(repr(watched.WATCHED).encode() + code).hexdigest()[:12]
+    looked_at = repr((watched.WATCHED, watched.REQUIREMENTS)).encode()
+    return hashlib.sha256(looked_at + code).hexdigest()[:12]
 
 
 def _read(root: Path) -> Surface:
@@ -104,9 +105,16 @@ def _read(root: Path) -> Surface:
 
 
 def _installed(build: Build) -> Surface | None:
-    """From the release's environment, if there is one."""
-    folders = sorted((environments.root() / build.release).glob("lib/python*/site-packages/vllm"))
-    return _read(folders[0]) if folders else None
+    """From the build's environment, if that was whole before and after: what is kept is never read again."""
+    environment = environments.existing(build)
+    if environment is None:
+        return None
+    try:
+        (package,) = environment.path.glob("lib/python*/site-packages/vllm")
+        found = _read(package)
+    except (OSError, ValueError, SyntaxError):  # Files are gone, or cut short: its wheel has them all.
+        return None
+    return found if environments.existing(build) else None
 
 
 def _from_wheel(build: Build) -> Surface:

@@ -175,6 +175,23 @@ def test_half_made_environment_is_made_again(damage: str) -> None:
 
 
 @pytest.mark.usefixtures("uv")
+def test_what_is_being_removed_or_made_again_is_not_whole_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker goes before the first file does."""
+    path = environments.ensure(BUILD).path
+    held: list[bool] = []
+
+    def look(*_arguments: object) -> None:
+        held.append((path / environments.MARKER).exists())
+
+    monkeypatch.setattr("shutil.rmtree", look)
+    environments.remove(BUILD)
+    environments.ensure(BUILD)
+    monkeypatch.setattr("harness.installing.install", look)
+    environments.ensure(replace(BUILD, cutoff="2025-12-11"))
+    assert held == [False, False], held
+
+
+@pytest.mark.usefixtures("uv")
 def test_changed_row_makes_it_again() -> None:
     environments.ensure(BUILD)
     assert environments.ensure(replace(BUILD, cutoff="2025-12-11")).created

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import made
 import pytest
 
-from harness import releases, surface, watched, wheels
+from harness import environments, releases, surface, watched, wheels
 from harness.errors import EnvironmentUnusableError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-SOURCE = """
-class Request:
-    def __init__(self, request_id: str, eos_token_id: int | None, priority: int = 0) -> None: ...
-"""
 
 
 @pytest.fixture
@@ -21,9 +18,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> releases.Build:
     """The build of a release with an environment that holds one of the watched objects, and an empty cache."""
     monkeypatch.setenv("HARNESS_ENVIRONMENTS", str(tmp_path / "environments"))
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    package = tmp_path / "environments" / "0.16.0" / "lib" / "python3.11" / "site-packages" / "vllm"
-    (package / "v1").mkdir(parents=True)
-    (package / "v1" / "request.py").write_text(SOURCE, encoding="utf-8")
+    made.environment(tmp_path / "environments", "0.16.0", eos=True)
     return releases.find("0.16.0").build("cpu")
 
 
@@ -37,9 +32,16 @@ def test_the_surface_comes_from_the_environment_and_then_from_the_cache(
     assert again == first, "what comes from the cache is not what was read"
 
 
-def test_watching_more_reads_again(release: releases.Build, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("WATCHED", ((("v1.request:New",), ()),)), ("REQUIREMENTS", ("numpy",))],
+    ids=["row", "package"],
+)
+def test_watching_more_reads_again(
+    release: releases.Build, monkeypatch: pytest.MonkeyPatch, name: str, more: tuple[object, ...]
+) -> None:
     wheels.surface_of(release)
-    monkeypatch.setattr(watched, "WATCHED", (*watched.WATCHED, (("v1.request:New",), ())))
+    monkeypatch.setattr(watched, name, (*getattr(watched, name), *more))
     read: list[str] = []
 
     def installed(build: releases.Build) -> surface.Surface:
@@ -92,3 +94,55 @@ def test_what_is_at_hand_is_kept_and_nothing_is_fetched(
     assert "Request.__init__" in found, found
     monkeypatch.setattr(wheels, "_installed", lambda _build: pytest.fail("read again"))
     assert wheels.surface_at_hand(release) == found
+
+
+def _no_marker(path: Path) -> None:
+    (path / environments.MARKER).unlink()
+
+
+def _torn_marker(path: Path) -> None:
+    (path / environments.MARKER).write_text('{"fingerprint": "', encoding="utf-8")
+
+
+def _made_from_something_else(path: Path) -> None:
+    (path / environments.MARKER).write_text('{"fingerprint": "0"}', encoding="utf-8")
+
+
+def _no_interpreter(path: Path) -> None:
+    (path / "bin" / "python").unlink()
+
+
+def _no_package(path: Path) -> None:
+    package = path / "lib" / "python3.11" / "site-packages" / "vllm"
+    package.rename(package.with_name("elsewhere"))
+
+
+def _torn_module(path: Path) -> None:
+    (path / "lib/python3.11/site-packages/vllm/v1/request.py").write_text("class Request:\n    def __in", "utf-8")
+
+
+HALVES = [_no_marker, _torn_marker, _made_from_something_else, _no_interpreter]
+
+
+@pytest.mark.parametrize("half", [*HALVES, _no_package, _torn_module])
+def test_nothing_is_read_or_kept_of_an_environment_that_is_not_whole(
+    release: releases.Build, tmp_path: Path, half: Callable[[Path], None]
+) -> None:
+    half(tmp_path / "environments" / "0.16.0")
+    assert wheels.surface_at_hand(release) is None
+    assert not (tmp_path / "cache").exists(), sorted((tmp_path / "cache").rglob("*"))
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_nothing_is_kept_of_an_environment_that_is_taken_away_while_it_is_read(
+    release: releases.Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: Callable[[Path], None]
+) -> None:
+    read = surface.read
+
+    def meanwhile(root: Path) -> surface.Surface:
+        half(tmp_path / "environments" / "0.16.0")
+        return read(root)
+
+    monkeypatch.setattr(surface, "read", meanwhile)
+    assert wheels.surface_at_hand(release) is None
+    assert not (tmp_path / "cache").exists(), sorted((tmp_path / "cache").rglob("*"))
