@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from . import __version__, tools
 from .commands import COMMANDS
-from .errors import INTERRUPTED, EnvironmentUnusableError, HarnessError
+from .errors import INTERRUPTED, UNREAD, EnvironmentUnusableError, HarnessError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Tells whether code that captures hidden states through vLLM works on the vLLM at hand.",
         epilog="exit codes: 0 conforms; 1 findings; 2 usage, also a place given that cannot be written; 3 the gate "
         "refused; 4 an environment could not be built, there is no usable vLLM, or files cannot be written; 5 "
-        "internal error; 125 bisect: an end cannot be tested; 130 interrupted",
+        "internal error; 125 bisect: an end cannot be tested; 130 interrupted; 141 whoever read the output went "
+        "before the result was known",
     )
     parser.add_argument("--version", action="version", version=f"harness {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -46,22 +47,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     try:
         code = command.run(options)
-        sys.stdout.flush()  # Here, where it can be told that nobody reads on.
+        _flush()
     except HarnessError as error:
         print(f"harness {options.command}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"harness {options.command}: interrupted; nothing was left running", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:  # What it would have come to is not known: no pass.
+        _give_up_stdout()
+        return UNREAD
     except Exception as error:  # noqa: BLE001 - whatever else it is, it is ours.
         said, code = _unforeseen(error)
         print(f"harness {options.command}: {said}", file=sys.stderr)
         return code
     else:
         return code
+
+
+def _flush() -> None:
+    """Here, where it can be told that nobody reads on; the result is known by now."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_stdout()
+
+
+def _give_up_stdout() -> None:
+    """What is left in it must not be tried again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unforeseen(error: Exception) -> tuple[str, int]:

@@ -7,6 +7,8 @@ from typing import ClassVar
 OK = 0
 FINDINGS = 1
 INTERRUPTED = 130
+# As a shell reports SIGPIPE: whoever read the output had gone before the result was known.
+UNREAD = 141
 
 
 class HarnessError(Exception):

@@ -72,7 +72,7 @@ def test_wrong_command_line_exits_2(arguments: list[str], capsys: pytest.Capture
 def test_help_has_the_exit_codes_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     readme = (TESTS.parent / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (.+) \|$", readme, re.MULTILINE)
-    assert [code for code, _means in rows] == ["0", "1", "2", "3", "4", "5", "125", "130"]
+    assert [code for code, _means in rows] == ["0", "1", "2", "3", "4", "5", "125", "130", "141"]
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
@@ -329,14 +329,36 @@ def test_other_modules_that_are_missing_are_a_fault_of_the_harness(
     assert "this is a fault of the harness" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
-def test_reader_that_stops_reading_is_no_error(buffered: bool) -> None:
+UNREAD = """
+import os, sys
+from harness import cli
+from harness.commands import releases
+
+how, code = sys.argv[1], int(sys.argv[2])
+
+def run(options):
+    print("a line", flush=how == "at once")
+    if how == "more than a pipe holds":
+        print("x" * 1_000_000)
+    return code
+
+releases.run = run
+sys.exit(cli.main(["releases"]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("how", "known"), [("at the end", True), ("at once", False), ("more than a pipe holds", False)]
+)
+def test_reader_that_stops_reading_turns_no_result_into_a_pass(how: str, code: int, known: bool) -> None:
+    """What was found before the last flush is told; where the command did not get that far, nothing passes."""
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     read, write = os.pipe()
     os.close(read)
     try:
         done = subprocess.run(
-            [sys.executable, *([] if buffered else ["-u"]), "-m", "harness", "releases"],
+            [sys.executable, "-c", UNREAD, how, str(code)],
             env=variables,
             check=False,
             stdout=write,
@@ -345,7 +367,7 @@ def test_reader_that_stops_reading_is_no_error(buffered: bool) -> None:
         )
     finally:
         os.close(write)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (code if known else 141, ""), done
 
 
 def test_signal_that_was_ignored_when_it_started_interrupts_it() -> None:
