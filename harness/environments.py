@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import time
 import tomllib
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import filelock
 from packaging.version import Version
 
-from . import installing, releases, sources
+from . import installing, local, releases, sources
 from .errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ def folder_name(build: Build, requirements: Sequence[str]) -> str:
     """The release's version; what holds more than the release stands apart, so that neither is made over."""
     name = build.release if build.device == "cpu" else f"{build.release}-{build.device}"
     if requirements:
-        name += "-with-" + "-".join(
-            re.sub(r"[^\w.]+", "-", requirement).strip("-") for requirement in sorted(requirements)
-        )
+        name += "-with-" + "-".join(local.slug(requirement) for requirement in sorted(requirements))
     return name
 
 
@@ -82,7 +79,8 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
         build: what to install.
         name: the folder below `root()`; `folder_name` if not given.
         requirements: further requirements, resolved together with vLLM. Their own newest or named versions are
-            taken, whenever they were published; what they depend on is as old as the release.
+            taken, whenever they were published; what they depend on is as old as the release. One that is a file
+            or a folder here is installed each time, as it is by then; its dependencies are those of the first time.
 
     Raises:
         EnvironmentUnusableError: it could not be made; the message names the package and what to try.
@@ -92,12 +90,13 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
             f"{build.requirement} needs Python {build.python}, and this is {platform.python_version()}. "
             f"Run nox or harness with a Python in that range."
         )
-    here = platform.libc_ver()[1]
-    if build.glibc is not None and Version(here or "0") < Version(build.glibc):
+    libc = platform.libc_ver()[1]
+    if build.glibc is not None and Version(libc or "0") < Version(build.glibc):
         raise EnvironmentUnusableError(
-            f"{build.requirement} needs glibc {build.glibc}, and this machine has {here or 'another C library'}. "
+            f"{build.requirement} needs glibc {build.glibc}, and this machine has {libc or 'another C library'}. "
             f"Run it on a newer system (Debian 13, Ubuntu 24.04), or use a neighbouring release."
         )
+    requirements = [local.pinned(requirement) for requirement in requirements]
     path = root() / (name or folder_name(build, requirements))
     wanted = fingerprint(build, requirements)
     start = time.monotonic()
@@ -113,6 +112,8 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
         if missing or made.get("checkout") != checkout:
             marker = {"fingerprint": wanted, "checkout": checkout}
             (path / MARKER).write_text(json.dumps(marker), encoding="utf-8")
+        if here := [requirement for requirement in requirements if local.path(requirement)]:
+            installing.renew(build, path, here)
     return Environment(build=build, path=path, created=missing, seconds=time.monotonic() - start)
 
 

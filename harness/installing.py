@@ -78,6 +78,19 @@ def point_here(build: Build, path: Path) -> None:
     )
 
 
+def renew(build: Build, path: Path, requirements: Sequence[str]) -> None:
+    """Have an environment hold what files and folders are now: they may have been edited since.
+
+    Raises:
+        EnvironmentUnusableError: they cannot be installed.
+    """
+    uv.run(
+        build.requirement,
+        *("pip", "install", "--quiet", "--python", str(path / "bin" / "python"), "--no-deps", "--reinstall"),
+        *requirements,
+    )
+
+
 def _name(requirement: str) -> str | None:
     """The package that a requirement names; None for a path or an address, which no date applies to."""
     try:

@@ -107,7 +107,7 @@ def test_cuda_build_takes_torch_as_it_is_and_has_a_folder_of_its_own(uv: Uv, tmp
     [
         ("speculators==0.3.0", "0.11.0-with-speculators-0.3.0", ["speculators"]),
         ("my_client[gpu]>=1 ; python_version > '3'", "0.11.0-with-my_client-gpu-1-python_version-3", ["my_client"]),
-        ("./their/client", "0.11.0-with-.-their-client", []),
+        ("git+https://host/client", "0.11.0-with-git-https-host-client", []),
     ],
 )
 def test_further_requirements_are_as_new_as_can_be_and_the_environment_is_apart(
@@ -119,6 +119,57 @@ def test_further_requirements_are_as_new_as_can_be_and_the_environment_is_apart(
     tools = releases.tools()
     flags = [flag for flag in uv.install() if flag.startswith("--exclude-newer-package=")]
     assert flags == [f"--exclude-newer-package={name}={tools.cutoff}" for name in (*tools.packages, *dated)]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "installed"),
+    [
+        ("./mine", "{here}/mine"),
+        ("mine/", "{here}/mine"),
+        ("./sub/../mine[gpu] ; python_version > '3'", "{here}/mine[gpu] ; python_version > '3'"),
+        ("mine @ ./mine", "mine @ {here}/mine"),
+        ("mine @ file://{here}/mine", "mine @ file://{here}/mine"),
+        ("file://{here}/mine", "file://{here}/mine"),
+        ("./mine-1.0-py3-none-any.whl", "{here}/mine-1.0-py3-none-any.whl"),
+        ("mine-1.0-py3-none-any.whl", "{here}/mine-1.0-py3-none-any.whl"),
+    ],
+)
+def test_what_is_a_path_is_installed_as_it_is_now_and_from_wherever(
+    uv: Uv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirement: str, installed: str
+) -> None:
+    """Each time, for what is there may have been edited; the same words elsewhere are another environment."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    wanted, expected = (text.format(here=here) for text in (requirement, installed))
+    made = environments.ensure(BUILD, requirements=[wanted])
+    calls = len(uv.asked())
+    again = environments.ensure(BUILD, requirements=[wanted])
+    assert (again.path, again.created) == (made.path, False)
+    (call,) = uv.asked()[calls:]
+    assert call["arguments"][-3:] == ["--no-deps", "--reinstall", expected], call["arguments"]
+    monkeypatch.chdir(elsewhere)
+    absolute = wanted == expected
+    other = environments.ensure(BUILD, requirements=[wanted])
+    assert ((other.path == made.path), other.created) == (absolute, not absolute)
+    assert uv.asked()[-1]["arguments"][-1] == (expected if absolute else expected.replace(str(here), str(elsewhere)))
+
+
+def test_paths_that_read_alike_have_folders_of_their_own(tmp_path: Path) -> None:
+    alike = [f"{tmp_path}/a/b-c", f"{tmp_path}/a-b/c", f"{tmp_path}/a/b/c", f"{tmp_path}/{'deep/' * 99}c"]
+    names = {environments.folder_name(BUILD, [requirement]) for requirement in alike}
+    assert len(names) == len(alike), names
+    assert max(map(len, names)) < 255, names
+
+
+@pytest.mark.parametrize("requirement", ["a", "a==1", "a[b]>=1 ; python_version > '3'", "a @ https://host/a.whl"])
+def test_what_is_no_path_is_left_as_it_is(uv: Uv, requirement: str) -> None:
+    environments.ensure(BUILD, requirements=[requirement])
+    assert requirement in uv.install()
+    calls = len(uv.asked())
+    environments.ensure(BUILD, requirements=[requirement])
+    assert len(uv.asked()) == calls
 
 
 @pytest.mark.usefixtures("uv")
