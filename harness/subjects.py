@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # As a shell tells it, and `within`: 128 and the number of the signal.
 _SIGNALS = {128 + number: number.name for number in signal.Signals}
 
+# Not `evidence.json`: a case held to another release is no row of a report on the folder that it lies in.
+_RECORD = "case.json"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject(ABC):
@@ -173,13 +176,13 @@ class CaseSubject(_InEnvironment):
         return [
             *(str(environment.python), "-m", "harness", "check", "--device", self.device),
             *("-k", f"{file} and {name}", "--snapshots-of", self.snapshots_of),
-            *("--evidence", str(folder / "evidence.json")),
+            *("--evidence", str(folder / _RECORD)),
             *(("--client", self.client) if self.client else ()),
         ]
 
     def _read(self, ended: within.Ended, folder: Path, log: Path) -> Observation:
         try:
-            record = evidence.read(folder / "evidence.json")
+            record = evidence.read(folder / _RECORD)
         except UsageError:
             last = within.tail(log, 1) or "it said nothing"
             return Observation(

@@ -39,7 +39,9 @@ def record(release: str, cases: Iterable[CaseResult], **changes: Any) -> Evidenc
         "groups": list(ENGINES),
         "keyword": "",
         "whole": True,
+        "only": {},
     }
+    settings |= {key: changes.pop(key) for key in ("snapshots_of",) if key in changes}
     plain = {key: value for key, value in changes.items() if key not in settings}
     return Evidence(
         **{

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import fake_check
 import made
 import pytest
+import records
 from conftest import TESTS
 
 from harness import bisect, cli, processes, releases, subjects, wheels
@@ -371,6 +372,17 @@ def test_a_case_held_to_what_the_good_release_did(results: Path, capsys: pytest.
     (log,) = results.glob("bisect-*/0.24.0/output.log")
     wanted = f"-m harness check --device cpu -k test_reply.py and {fake_check.CASE.partition('::')[2]}"
     assert log.read_text(encoding="utf-8").startswith(wanted)
+
+
+def test_what_a_search_leaves_is_no_row_of_a_report(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One case, held to another release: `harness report results` must not count it as a run of the suite."""
+    records.write(results, "0.20.2", records.SOUND)
+    assert cli.main(_command(results, "--no-prune", "--case", fake_check.CASE)) == 0
+    assert list(results.rglob("case.json")), sorted(results.rglob("*"))
+    capsys.readouterr()
+    assert cli.main(["report", str(results), "--expect", "0.20.2", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["evidence"] == str(results / "0.20.2-cpu" / "evidence.json")
 
 
 def test_releases_that_are_left_out_are_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -287,6 +287,13 @@ def test_limited_runs_say_to_what(tmp_path: Path) -> None:
     assert row.note == "limited to the engines llm-uni-tp1; limited to the cases that match 'reply'"
 
 
+@pytest.mark.parametrize(("other", "note"), [("0.15.1", "held to the snapshots of 0.15.1, not of"), ("0.16.0", "")])
+def test_a_run_held_to_another_release_says_so(tmp_path: Path, other: str, note: str) -> None:
+    (row,) = gather.gather([records.write(tmp_path, "0.16.0", SOUND, snapshots_of=other)]).rows
+    assert row.note.startswith(note)
+    assert bool(row.note) == bool(note), row.note
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [

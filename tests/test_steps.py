@@ -102,6 +102,28 @@ def test_cells_that_changed_are_better_or_worse(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"keyword": "reply"},
+        {"snapshots_of": "0.11.0"},
+        {"only": {"executor-mp-tp2": ["test_reply.py::test_first_rank"]}},
+    ],
+    ids=lambda limits: next(iter(limits)),
+)
+def test_a_run_of_some_cases_or_held_to_another_release_is_in_no_step(
+    tmp_path: Path, limits: dict[str, object]
+) -> None:
+    """Beside a whole run of its release, and where there is no other: it says nothing of what a release changed."""
+    whole = [records.write(tmp_path, version, SOUND) for version in ("0.15.1", "0.17.1")]
+    part = [SOUND[0], case(SOUND[1].id, "failed")]
+    limited = [
+        records.write(tmp_path / "z", version, part, whole=False, **limits) for version in ("0.15.1", "0.16.0")
+    ]
+    found = steps.steps(gather.gather([*whole, *limited]), tmp_path / "snapshots")
+    assert [(step.before, step.after, step.results) for step in found] == [("0.15.1", "0.17.1", ())]
+
+
 def test_more_cases_that_pass_are_no_change(tmp_path: Path) -> None:
     (step,) = _steps(
         tmp_path, ("0.15.1", SOUND), ("0.16.0", [*SOUND, case("test_values.py::test_more[llm-uni-tp1]")])

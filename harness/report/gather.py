@@ -61,7 +61,8 @@ class Row:
     """One run, or one that should be there. ``note`` says what is to be known about it before its numbers.
 
     ``device`` has behind it the dtype, if it is not what the device gets by default, and the model runner, if one was
-    chosen: such runs are compared with their like.
+    chosen: such runs are compared with their like. ``comparable``: it says how all cases of its engines do on its
+    release.
     """
 
     release: str
@@ -71,6 +72,7 @@ class Row:
     path: Path | None = None
     record: Evidence | None = None
     cells: tuple[Cell, ...] = ()
+    comparable: bool = True
 
     @property
     def name(self) -> str:
@@ -167,6 +169,8 @@ def _row(path: Path) -> Row:
         release, device = str(facts["release"] or facts["version"]), str(settings["device"])
         cells = _cells(record)
         whole, keyword, held_to = settings["whole"], settings["keyword"], settings["snapshots"]
+        borrowed = "" if settings.get("snapshots_of", release) == release else settings["snapshots_of"]
+        limited = bool(keyword or borrowed or settings.get("only"))
         dtype = "" if settings["dtype"] == DEFAULT_DTYPES.get(settings["device"]) else settings["dtype"]
         device = " ".join(filter(None, [device, dtype, settings["model_runner"]]))
     except UsageError as error:
@@ -180,6 +184,8 @@ def _row(path: Path) -> Row:
         notes.append("the run was cut short" if record.interrupted else "no case passed")
     if record.suite != sources.digest(sources.suite(), held_to):
         notes.append("of another state of the suite than this one")
+    if borrowed:
+        notes.append(f"held to the snapshots of {borrowed}, not of this release")
     if keyword:
         notes.append(f"limited to the cases that match {keyword!r}")
         # Whatever passed, the suite did not.
@@ -192,6 +198,7 @@ def _row(path: Path) -> Row:
         path=path,
         record=record,
         cells=cells,
+        comparable=not limited,
     )
 
 

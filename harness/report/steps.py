@@ -64,10 +64,11 @@ class Step:
 
 
 def steps(table: Table, snapshots: Path) -> list[Step]:
-    """Every step between neighbouring releases that a table has evidence of, device by device."""
+    """Every step between neighbouring releases that a table has comparable evidence of, device by device."""
     found = []
-    for device in sorted({row.device for row in table.rows if row.record}):
-        rows = [row for row in table.rows if row.record and row.device == device]
+    runs_of_all = [row for row in table.rows if row.record and row.comparable]
+    for device in sorted({row.device for row in runs_of_all}):
+        rows = [row for row in runs_of_all if row.device == device]
         runs = [list(members) for _release, members in itertools.groupby(rows, key=lambda row: row.release)]
         found += [_step(before, after, snapshots) for before, after in itertools.pairwise(runs)]
     return found
