@@ -70,6 +70,7 @@ def conduct(
             "groups": [group.name for group in groups],
             "keyword": options.keyword,
             "whole": options.whole,
+            "narrowed": options.narrowed,
             "only": {name: list(cases) for name, cases in options.only.items()},
             # Held to what another release did, a run says nothing about this one's conformance.
             **({"snapshots_of": options.snapshots_of} if options.snapshots_of else {}),

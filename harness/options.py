@@ -71,13 +71,22 @@ class Options:
     @property
     def own_engines(self) -> bool:
         """Whether the engines, or what they are held to, are others than the suite has for this vLLM."""
-        asked = self.clients or self.tensor_parallel_sizes or self.settings or self.model_kind or self.on_request
-        return bool(asked or self.snapshots_of)
+        return bool(self.clients or self._other_engines)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether it is another run than the whole one of its clients."""
+        return bool(self._other_engines or self.only or self.keyword)
 
     @property
     def whole(self) -> bool:
         """Whether nothing is left out that the suite has for this vLLM."""
-        return not (self.own_engines or self.only or self.keyword)
+        return not (self.clients or self.narrowed)
+
+    @property
+    def _other_engines(self) -> bool:
+        asked = self.tensor_parallel_sizes or self.settings or self.model_kind or self.on_request
+        return bool(asked or self.snapshots_of)
 
     def say(self, line: str) -> None:
         """Tell how the run goes on: beside the evidence, where that is printed."""

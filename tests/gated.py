@@ -79,6 +79,7 @@ class World:
                 "groups": [group.name for group in needed.groups],
                 "keyword": "",
                 "whole": False,
+                "narrowed": False,
                 "only": {},
             },
             started=(dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1)).isoformat(timespec="seconds"),

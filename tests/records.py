@@ -39,9 +39,10 @@ def record(release: str, cases: Iterable[CaseResult], **changes: Any) -> Evidenc
         "groups": list(ENGINES),
         "keyword": "",
         "whole": True,
+        "narrowed": False,
         "only": {},
+        **({"snapshots_of": changes["snapshots_of"]} if "snapshots_of" in changes else {}),
     }
-    settings |= {key: changes.pop(key) for key in ("snapshots_of",) if key in changes}
     plain = {key: value for key, value in changes.items() if key not in settings}
     return Evidence(
         **{

@@ -45,6 +45,7 @@ def test_conforming_exits_0_with_evidence_of_what_ran(passed: tuple[Path, int, d
         "groups": ["toys:SOUND-mp-tp2"],
         "keyword": "test_a",
         "whole": False,
+        "narrowed": True,
         "only": {},
     }
     assert {name: record["environment"][name] for name in flow.FACTS} == flow.FACTS

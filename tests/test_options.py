@@ -27,6 +27,32 @@ def test_runs_that_differ_have_folders_of_their_own(changes: dict[str, Any], res
     assert (options.results("0.26.0"), options.snapshots("0.26.0")) == (results, snapshots)
 
 
+@pytest.mark.parametrize(
+    ("changes", "whole", "narrowed"),
+    [
+        ({}, True, False),
+        ({"device": "cuda", "dtype": "bfloat16"}, True, False),
+        ({"clients": ("mine:C",)}, False, False),
+        ({"tensor_parallel_sizes": (2,)}, False, True),
+        ({"settings": ("mp-tp2",)}, False, True),
+        ({"model_kind": "kimi-k25"}, False, True),
+        ({"pipeline_parallel_size": 2}, False, True),
+        ({"executor_backend": "ray"}, False, True),
+        ({"snapshots_of": "0.20.2"}, False, True),
+        ({"keyword": "reply"}, False, True),
+        ({"only": {"llm-mp-tp2": ["test_reply.py"]}}, False, True),
+    ],
+    ids=lambda value: " ".join(value) or "plain" if isinstance(value, dict) else "",
+)
+def test_what_is_a_whole_run_and_what_is_one_of_its_clients(
+    changes: dict[str, Any], whole: bool, narrowed: bool
+) -> None:
+    options = flow.options(Path("evidence.json"), **({"clients": ()} | changes))
+    assert (options.whole, options.narrowed) == (whole, narrowed)
+    also = flow.options(Path("evidence.json"), **({"clients": ("mine:C",)} | changes))
+    assert (also.whole, also.narrowed) == (False, narrowed)
+
+
 @pytest.mark.parametrize(("value", "runner"), [(None, ""), ("0", "v1"), ("1", "v2"), ("", "")])
 def test_model_runner_is_what_vllms_variable_says(
     monkeypatch: pytest.MonkeyPatch, value: str | None, runner: str

@@ -251,6 +251,27 @@ def test_expected_releases_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main(["report", str(tmp_path), "--expect", "0.16.1"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "enough"),
+    [
+        ({}, True),
+        ({"whole": False, "clients": ["mine:C"]}, True),
+        ({"whole": False, "narrowed": True}, False),
+        ({"whole": False, "narrowed": True, "clients": ["mine:C"], "groups": ["mine:C-mp-tp2"]}, False),
+    ],
+    ids=["whole", "a client's", "some engines", "a client's on some engines"],
+)
+def test_evidence_of_a_part_is_not_what_is_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], enough: bool
+) -> None:
+    records.write(tmp_path / "part", "0.16.0", SOUND, **changes)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    assert cli.main(["report", str(tmp_path), "--expect", "0.16.0"]) == (0 if enough else 1)
+    assert ("there is evidence of a part of the suite only" in capsys.readouterr().out) != enough
+    records.write(tmp_path / "whole", "0.16.0", SOUND)
+    assert cli.main(["report", str(tmp_path), "--expect", "0.16.0"]) == 0
+
+
 def test_a_report_says_when_its_runs_were_started(tmp_path: Path) -> None:
     early = records.write(tmp_path, "0.16.0", SOUND, started="2026-11-28T09:00:00+00:00")
     late = records.write(tmp_path, "0.15.1", SOUND, started="2026-11-29T09:00:00+00:00")

@@ -62,7 +62,7 @@ class Row:
 
     ``device`` has behind it the dtype, if it is not what the device gets by default, and the model runner, if one was
     chosen: such runs are compared with their like. ``comparable``: it says how all cases of its engines do on its
-    release.
+    release. ``all_of_it``: and nothing was left out but clients.
     """
 
     release: str
@@ -73,6 +73,7 @@ class Row:
     record: Evidence | None = None
     cells: tuple[Cell, ...] = ()
     comparable: bool = True
+    all_of_it: bool = True
 
     @property
     def name(self) -> str:
@@ -142,10 +143,15 @@ def files(places: Sequence[Path]) -> list[Path]:
 
 
 def gather(paths: Iterable[Path], expected: Iterable[Build] = ()) -> Table:
-    """Read evidence, and add a row for every expected build that none of it is of."""
+    """Read evidence, and add a row for every expected build that nobody ran the whole suite on.
+
+    The whole of it for a client that was asked for is enough: it is somebody's own.
+    """
     rows = [_row(path) for path in paths]
-    there = {(row.release, row.device) for row in rows}
-    rows += [_missing(build) for build in expected if (build.release, build.device) not in there]
+    there = {(row.release, row.device) for row in rows if row.all_of_it}
+    in_part = {(row.release, row.device) for row in rows} - there
+    missing = [build for build in expected if (build.release, build.device) not in there]
+    rows += [_missing(build, in_part=(build.release, build.device) in in_part) for build in missing]
     return Table(rows=tuple(sorted(rows, key=_order)))
 
 
@@ -157,9 +163,10 @@ def _order(row: Row) -> tuple[Version, str, str]:
     return version, row.device, str(row.path)
 
 
-def _missing(build: Build) -> Row:
+def _missing(build: Build, *, in_part: bool) -> Row:
+    what = "there is evidence of a part of the suite only" if in_part else "there is no evidence of it"
     why = f"; its build needs glibc {build.glibc} or newer" if build.glibc else ""
-    return Row(release=build.release, device=build.device, verdict="missing", note=f"there is no evidence of it{why}")
+    return Row(release=build.release, device=build.device, verdict="missing", note=f"{what}{why}", all_of_it=False)
 
 
 def _row(path: Path) -> Row:
@@ -199,6 +206,7 @@ def _row(path: Path) -> Row:
         record=record,
         cells=cells,
         comparable=not limited,
+        all_of_it=settings["whole"] or not settings["narrowed"],
     )
 
 
