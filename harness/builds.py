@@ -8,7 +8,7 @@ import functools
 import json
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from packaging.requirements import Requirement
@@ -18,7 +18,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from . import releases, web
-from .errors import UsageError
+from .errors import EnvironmentUnusableError, UsageError
 from .releases import Override
 
 if TYPE_CHECKING:
@@ -87,14 +87,26 @@ def completed(build: Build) -> Build:
     """With the torch that its wheel asks for, which an index does not tell.
 
     Raises:
-        EnvironmentUnusableError: the wheel cannot be read.
+        EnvironmentUnusableError: the wheel cannot be read, or its metadata cannot.
     """
     if build.url is None:
         return build
     with web.open_wheel(urldefrag(build.url).url) as wheel:
-        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = email.parser.BytesParser().parsebytes(wheel.read(name), headersonly=True)
-    wanted = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+        try:
+            (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+            torch = _torch(wheel.read(name)) or build.torch
+        except ValueError as error:  # None or several, or requirements that are none.
+            raise EnvironmentUnusableError(
+                f"{build.url} has no metadata that can be read: {error}. Give another build."
+            ) from error
+    own = Override(requirement=f"torch=={torch}", why="the build's torch, from whichever index has it")
+    return replace(build, torch=torch, overrides=(own, *build.overrides[1:]))
+
+
+def _torch(metadata: bytes) -> str | None:
+    """The version of torch that a wheel's metadata asks for here, if it asks for one."""
+    fields = email.parser.BytesParser().parsebytes(metadata, headersonly=True)
+    wanted = [Requirement(text) for text in fields.get_all("Requires-Dist", [])]
     pins = [
         Version(pin.version).public
         for requirement in wanted
@@ -102,9 +114,7 @@ def completed(build: Build) -> Build:
         for pin in requirement.specifier
         if pin.operator == "=="
     ]
-    torch = pins[0] if pins else build.torch
-    own = Override(requirement=f"torch=={torch}", why="the build's torch, from whichever index has it")
-    return replace(build, torch=torch, overrides=(own, *build.overrides[1:]))
+    return pins[0] if pins else None
 
 
 @functools.cache
@@ -150,21 +160,29 @@ def _build(file: _File, distribution: str, version: Version, tags: frozenset[Tag
 
 def _files(url: str) -> list[_File]:
     """What an index page lists, in either form (PEP 691, PEP 503)."""
-    with web.get(url, Accept=f"{_JSON}, text/html;q=0.5") as answer:
-        kind, text, base = answer.headers.get_content_type(), answer.read().decode(), answer.url
-    if kind == _JSON:
-        return [
-            _File(
-                name=row["filename"],
-                url=f"{urljoin(base, row['url'])}#sha256={row['hashes']['sha256']}",
-                python=row.get("requires-python") or "",
-                uploaded=row.get("upload-time", ""),
-            )
-            for row in json.loads(text)["files"]
-        ]
-    page = _Page(base)
-    page.feed(text)
+    answer = web.get(url, Accept=f"{_JSON}, text/html;q=0.5")
+    try:
+        text = answer.body.decode()
+        if answer.headers.get_content_type() == _JSON:
+            return [_listed(row, answer.url) for row in json.loads(text)["files"]]
+        page = _Page(answer.url)
+        page.feed(text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EnvironmentUnusableError(
+            f"{url} is no index page that can be read ({type(error).__name__}: {error}). Check the address."
+        ) from error
     return page.files
+
+
+def _listed(row: dict[str, Any], base: str) -> _File:
+    """A row of the JSON form; it need not have a digest."""
+    digest = (row.get("hashes") or {}).get("sha256")
+    return _File(
+        name=row["filename"],
+        url=urljoin(base, row["url"]) + (f"#sha256={digest}" if digest else ""),
+        python=row.get("requires-python") or "",
+        uploaded=row.get("upload-time") or "",
+    )
 
 
 class _Page(HTMLParser):

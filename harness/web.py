@@ -2,58 +2,75 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import io
 import re
-import urllib.error
 import urllib.request
 import zipfile
+import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .errors import EnvironmentUnusableError
 
 if TYPE_CHECKING:
-    from http.client import HTTPResponse
+    from collections.abc import Iterator
+    from email.message import Message
 
 TIMEOUT_SECONDS = 60.0
 # More than a module of vLLM has, compressed: one request a member.
 _PIECE = 128 * 1024
+_PARTIAL = 206
 
 
-def get(url: str, **headers: str) -> HTTPResponse:
-    """Ask a web server.
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a web server said, all of it; ``url`` is where that was in the end."""
+
+    url: str
+    status: int
+    headers: Message
+    body: bytes
+
+
+def get(url: str, **headers: str) -> Answer:
+    """Ask a web server, and read the answer.
 
     Raises:
-        EnvironmentUnusableError: it is no web address, or there is no answer.
+        EnvironmentUnusableError: it is no web address, there is no answer, or it breaks off.
     """
     if not url.startswith(("http://", "https://")):
         raise EnvironmentUnusableError(f"{url} is no web address. Give one that begins with https://")
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme was looked at.
     try:
-        answer: HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310 - as above.
-    except (urllib.error.URLError, OSError) as error:
-        raise EnvironmentUnusableError(
-            f"{url} cannot be read: {error}. Check the address and the network."
-        ) from error
-    return answer
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme was looked at.
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - as above.
+            return Answer(url=answer.url, status=answer.status, headers=answer.headers, body=answer.read())
+    # ValueError: an address that urllib takes apart, and cannot. The rest may come at any byte of an answer.
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        said = str(error) or type(error).__name__
+        raise EnvironmentUnusableError(f"{url} cannot be read: {said}. Check the address and the network.") from error
 
 
-def open_wheel(url: str) -> zipfile.ZipFile:
+@contextlib.contextmanager
+def open_wheel(url: str) -> Iterator[zipfile.ZipFile]:
     """A wheel at an address; only what is read of it is fetched, if the server can do that.
 
     Raises:
-        EnvironmentUnusableError: it cannot be read, or is no wheel.
+        EnvironmentUnusableError: it cannot be read, or is no wheel; also of what is read of it later.
     """
     try:
-        return zipfile.ZipFile(_open(url))
-    except zipfile.BadZipFile as error:
-        raise EnvironmentUnusableError(f"{url} is no wheel: {error}") from error
+        with zipfile.ZipFile(_open(url)) as wheel:
+            yield wheel
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise EnvironmentUnusableError(f"{url} is no wheel that can be read: {error}. Give another build.") from error
 
 
 def _open(url: str) -> io.BufferedIOBase:
-    with get(url, Range="bytes=0-0") as answer:
-        size = re.fullmatch(r"bytes 0-0/(\d+)", answer.headers.get("Content-Range", ""))
-        if size is None:
-            return io.BytesIO(answer.read())  # All of it came.
+    answer = get(url, Range="bytes=0-0")
+    size = re.fullmatch(r"bytes 0-0/(\d+)", answer.headers.get("Content-Range", ""))
+    if answer.status != _PARTIAL or size is None:
+        return io.BytesIO(answer.body)  # All of it came.
     return io.BufferedReader(_Pieces(url, int(size[1])), _PIECE)
 
 
@@ -79,8 +96,12 @@ class _Pieces(io.RawIOBase):
         last = min(self._place + len(buffer), self._size) - 1
         if last < self._place:
             return 0
-        with get(self._url, Range=f"bytes={self._place}-{last}") as answer:
-            got = answer.read()
-        buffer[: len(got)] = got
-        self._place += len(got)
-        return len(got)
+        answer = get(self._url, Range=f"bytes={self._place}-{last}")
+        asked, got = last + 1 - self._place, len(answer.body)
+        if answer.status != _PARTIAL or got != asked:
+            raise EnvironmentUnusableError(
+                f"{self._url} cannot be read in pieces: {asked} bytes were asked for, and {got} came. Try again."
+            )
+        buffer[:got] = answer.body
+        self._place += got
+        return got

@@ -143,4 +143,7 @@ def _from_web(url: str) -> Surface:
         names = wheel.namelist()
         metadata = [name for name in names if name.endswith(".dist-info/METADATA")]
         wheel.extractall(folder, members=[*sorted(wanted & set(names)), *metadata])
-        return _read(Path(folder) / "vllm")
+        try:
+            return _read(Path(folder) / "vllm")
+        except (ValueError, SyntaxError) as error:
+            raise EnvironmentUnusableError(f"{url} holds what is no Python: {error}. Give another build.") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import zipfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +193,93 @@ def test_an_index_without_vllm_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_no_wheel_is_told(index: Index) -> None:
-    with pytest.raises(EnvironmentUnusableError, match="is no wheel"):
-        web.open_wheel(f"{index.url}other-1.0-py3-none-any.whl")
-    with pytest.raises(EnvironmentUnusableError, match="404"):
-        web.open_wheel(f"{index.url}nothing.whl")
+    for name, said in (("other-1.0-py3-none-any", "is no wheel"), ("nothing", "404")):
+        with pytest.raises(EnvironmentUnusableError, match=said), web.open_wheel(f"{index.url}{name}.whl"):
+            pass
+
+
+FAULTS = ["cut short", "hangs", "longer", "shorter", "other bytes", "no HTTP"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("ask", ["completed", "surface"])
+def test_a_build_whose_answers_go_wrong_cannot_be_had(
+    index: Index, monkeypatch: pytest.MonkeyPatch, fault: str, ask: str
+) -> None:
+    """At any byte of an answer, not only before its headers."""
+    monkeypatch.setattr(web, "TIMEOUT_SECONDS", 0.3)
+    build = builds.of(index.url, "cpu")[0]
+    index.fault = fault
+    with pytest.raises(EnvironmentUnusableError, match=r"cannot be read|no wheel"):
+        wheels.surface_of(build) if ask == "surface" else builds.completed(build)
+
+
+@pytest.mark.parametrize("fault", ["cut short", "hangs", "no HTTP"])
+def test_an_index_whose_answer_goes_wrong_cannot_be_read(
+    index: Index, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(web, "TIMEOUT_SECONDS", 0.3)
+    index.fault = fault
+    with pytest.raises(EnvironmentUnusableError, match="cannot be read"):
+        builds.of(index.url, "cpu")
+
+
+def test_a_search_goes_around_a_build_whose_wheel_is_damaged(
+    index: Index, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It opens, and a member that is read later is not what the wheel's directory says."""
+    for path in index.files():
+        if COMMITS[3] in path.name:
+            path.write_bytes(path.read_bytes().replace(b"def get_class", b"def got_class", 1))
+    ends = ["--good", COMMITS[0], "--bad", COMMITS[-1], "--builds", index.url]
+    wanted = ["--object", "Executor.set_kv_cache_layout", "--results", str(tmp_path / "results"), "--json"]
+    assert cli.main(["bisect", *ends, *wanted]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["old"], answer["new"], list(answer["untested"])) == (COMMITS[2], COMMITS[4], [COMMITS[3]]), answer
+    assert "no wheel that can be read: Bad CRC-32" in answer["untested"][COMMITS[3]]
+
+
+@pytest.mark.parametrize(
+    ("modules", "requires"),
+    [({"v1/executor/abstract": "class Executor(:"}, ()), ({}, ("torch=2",)), ({"x.dist-info/METADATA": ""}, ())],
+    ids=["no Python", "no requirement", "two metadata"],
+)
+def test_a_wheel_that_cannot_be_understood_cannot_be_had(
+    tmp_path: Path, modules: dict[str, str], requires: tuple[str, ...]
+) -> None:
+    path = wheel_index.wheel(tmp_path, f"vllm-0.27.2-{HERE}.whl", modules, requires=requires)
+    with zipfile.ZipFile(path, "a") as archive:
+        if "x.dist-info/METADATA" in modules:
+            archive.writestr("x.dist-info/METADATA", "Name: x\n")
+    with wheel_index.serve(wheel_index.Index(tmp_path)) as index:
+        (build,) = builds.of(index.url, "cpu")
+        with pytest.raises(EnvironmentUnusableError, match="Give another build"):
+            wheels.surface_of(build) if "v1/executor/abstract" in modules else builds.completed(build)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[]", b"{", b'{"files": [{}]}', b'{"files": [[]]}', b'{"files": 1}', b'{"files": [{"filename": 1}]}', b"\xff"],
+)
+def test_what_is_no_index_is_told(index: Index, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr(index, "page", lambda: (wheel_index.JSON, body))
+    with pytest.raises(EnvironmentUnusableError, match="no index page"):
+        builds.of(index.url, "cpu")
+
+
+def test_a_row_of_an_index_needs_no_digest(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.form = "json"
+    kind, body = index.page()
+    rows = json.loads(body)["files"]
+    for row, hashes in zip(rows, ({}, None, {"blake2b": "0"}, *[{}] * 9), strict=False):
+        row["hashes"] = hashes
+    monkeypatch.setattr(index, "page", lambda: (kind, json.dumps({"files": rows}).encode()))
+    found = builds.of(index.url, "cpu")
+    assert [build.release for build in found] == COMMITS
+    assert not [build.url for build in found if "#" in (build.url or "")]
+
+
+@pytest.mark.parametrize("url", ["http://[::1/", "http://127.0.0.1:port/", "http://127.0.0.1/a b", "http:///x"])
+def test_what_is_no_address_is_told(url: str) -> None:
+    with pytest.raises(EnvironmentUnusableError, match=r"cannot be read.*Check the address"):
+        builds.of(url, "cpu")

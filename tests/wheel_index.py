@@ -8,6 +8,7 @@ import http.server
 import json
 import re
 import threading
+import time
 import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,23 @@ class Index:
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     sent: int = 0
     url: str = ""
+    fault: str = ""
+    """What is wrong with every answer, or with those in pieces after the first of a file."""
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("*.whl"))
+
+    def piece(self, body: bytes, first: int, last: int) -> tuple[int, bytes]:
+        """The status and the bytes of an answer in pieces."""
+        part = body[first : last + 1]
+        wrong = {"longer": (200, body), "shorter": (206, part[1:]), "other bytes": (206, bytes(len(part)))}
+        return wrong.get(self.fault, (206, part)) if last > 0 else (206, part)
+
+    def torn(self, body: bytes) -> bytes:
+        """What is sent of an answer that said how long it is."""
+        if self.fault == "hangs":
+            time.sleep(1.0)
+        return body[: len(body) // 2] if self.fault in ("cut short", "hangs") else body
 
     def page(self) -> tuple[str, bytes]:
         if self.form == "html":
@@ -91,18 +106,21 @@ def serve(index: Index) -> Iterator[Index]:
                     self._send(200, body, "application/octet-stream")
                 else:
                     first, last = int(asked[1]), int(asked[2])
-                    part = body[first : last + 1]
-                    self._send(206, part, "application/octet-stream", f"bytes {first}-{last}/{len(body)}")
+                    status, part = index.piece(body, first, last)
+                    self._send(status, part, "application/octet-stream", f"bytes {first}-{last}/{len(body)}")
 
         def _send(self, status: int, body: bytes, kind: str, content_range: str = "") -> None:
             index.sent += len(body)
+            if index.fault == "no HTTP":
+                self.wfile.write(b"what?\r\n\r\n")
+                return
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             if content_range:
                 self.send_header("Content-Range", content_range)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(index.torn(body))
 
         def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the name is the base's.
             """Not on stderr."""
