@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import textwrap
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import search, within
+from . import search, sources, within
 from .errors import CannotTestError, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Bisection:
             find_fix: look for the first good one.
             journal: what was seen before, and where what is seen is kept.
             folder: where the outputs go, a folder a build.
-            ahead: the command that makes a build's environment.
+            ahead: the command that makes a build's environment, as `sources.python` gives it.
             say: what a person sees while it goes on.
         """
         self._builds = builds
@@ -159,7 +158,7 @@ class Bisection:
             if build.release not in self._preparing:
                 log = self._folder / f"{build.release}-environment.log"
                 log.parent.mkdir(parents=True, exist_ok=True)
-                running = within.Running(self._ahead(build), variables=os.environ, log=log)
+                running = within.Running(self._ahead(build), variables=sources.python_variables(), log=log)
                 self._preparing[build.release] = stack.enter_context(running)
 
     def _wrong_end(self, build: Build, verdict: Verdict) -> UsageError | CannotTestError:

@@ -6,10 +6,10 @@ import json
 import textwrap
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from . import environments, terminal, within
-from .errors import FINDINGS, OK, EnvironmentUnusableError
+from .errors import FINDINGS, OK, EnvironmentUnusableError, NoCommandError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from .releases import Build
 
+Name: TypeAlias = Literal["passed", "failed", "timed out", "no command", "no environment"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What the command did on one release; ``status`` is None where it was not started."""
 
     release: str
-    outcome: Literal["passed", "failed", "timed out", "no environment"]
+    outcome: Name
     status: int | None
     seconds: float
     output: str
@@ -63,7 +65,9 @@ def each(
     else:
         _summary(outcomes, folder)
     seen = {outcome.outcome for outcome in outcomes}
-    if seen & {"failed", "timed out"}:
+    if "no command" in seen and not seen & {"passed", "failed", "timed out"}:
+        raise UsageError(f"{command[0]!r} is no command: no release's environment has it, and it is not on the PATH")
+    if seen & {"failed", "timed out", "no command"}:
         return FINDINGS
     return EnvironmentUnusableError.exit_code if "no environment" in seen else OK
 
@@ -74,11 +78,12 @@ def _on(
     start = time.monotonic()
     try:
         environment = environments.ensure(build, requirements=requirements)
-    except EnvironmentUnusableError as error:
+        ended = within.run(environment, command, log=log, timeout=timeout)
+    except (EnvironmentUnusableError, NoCommandError) as error:
         log.write_text(f"{error}\n", encoding="utf-8")
+        name: Name = "no command" if isinstance(error, NoCommandError) else "no environment"
         seconds = round(time.monotonic() - start, 1)
-        return Outcome(release=build.release, outcome="no environment", status=None, seconds=seconds, output=str(log))
-    ended = within.run(environment, command, log=log, timeout=timeout)
+        return Outcome(release=build.release, outcome=name, status=None, seconds=seconds, output=str(log))
     return Outcome(
         release=build.release,
         outcome="timed out" if ended.timed_out else "failed" if ended.status else "passed",
@@ -99,6 +104,5 @@ def _summary(outcomes: Sequence[Outcome], folder: Path) -> None:
         if outcome.outcome != "passed":
             print(f"\n{outcome.release}: {outcome.outcome}; the end of {outcome.output}:")
             print(textwrap.indent(within.tail(folder / f"{outcome.release}.log"), "  "))
-    names = ("passed", "failed", "timed out", "no environment")
-    counts = [(sum(outcome.outcome == name for outcome in outcomes), name) for name in names]
+    counts = [(sum(outcome.outcome == name for outcome in outcomes), name) for name in get_args(Name)]
     print(f"\n{', '.join(f'{count} {name}' for count, name in counts if count)}; outputs are in {folder}")

@@ -23,6 +23,10 @@ class UsageError(HarnessError):
     exit_code = 2
 
 
+class NoCommandError(UsageError):
+    """A command that the user gave cannot be found; in another release's environment it may be there."""
+
+
 class GateRefusedError(HarnessError):
     """Evidence is missing, stale or incomplete."""
 

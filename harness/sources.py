@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 from pathlib import Path
 
 from .errors import UsageError
@@ -10,6 +12,20 @@ from .errors import UsageError
 _PACKAGE = Path(__file__).resolve().parent
 PROJECT = _PACKAGE.parent
 _CODE = (".py", ".toml")
+
+
+def python(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command that runs a module of ours with this interpreter: this one, whatever the current folder holds.
+
+    To be started with `python_variables`.
+    """
+    return sys.executable, "-P", "-m", module, *arguments
+
+
+def python_variables() -> dict[str, str]:
+    """This process's variables, with this package first among what Python finds, also where it isn't installed."""
+    path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def suite() -> Path:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import builds, diff, environments, evidence, findings, sources, uses, watched, wheels, within
-from .errors import CannotTestError, EnvironmentUnusableError, UsageError
+from .errors import CannotTestError, EnvironmentUnusableError, NoCommandError, UsageError
 from .findings import Finding
 from .journal import Observation
 
@@ -63,7 +63,10 @@ class _InEnvironment(Subject):
         except EnvironmentUnusableError as error:
             return Observation(outcome="untestable", reason=str(error))
         log = folder / "output.log"
-        ended = within.run(environment, self._command(environment, folder), log=log, timeout=self.timeout)
+        try:
+            ended = within.run(environment, self._command(environment, folder), log=log, timeout=self.timeout)
+        except NoCommandError as error:
+            return Observation(outcome="untestable", reason=str(error))
         if ended.timed_out:
             return Observation(
                 outcome="untestable",

@@ -8,13 +8,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from . import processes
-from .errors import UsageError
+from . import processes, sources
+from .errors import NoCommandError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,16 +54,17 @@ class Running:
             log: where both of its streams go.
 
         Raises:
-            UsageError: there is no such command.
+            NoCommandError: there is no such command.
         """
         if shutil.which(command[0], path=variables["PATH"]) is None:
-            raise UsageError(f"{command[0]!r} is no command: it is neither in the environment nor on the PATH")
+            raise NoCommandError(f"{command[0]!r} is no command: it is neither in the environment nor on the PATH")
         self._started = time.monotonic()
         self._lifeline: int | None
         lifeline, self._lifeline = os.pipe()
         with log.open("wb") as output:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "harness.keeper", str(lifeline), *command],
+                sources.python("harness.keeper", str(lifeline), *command),
+                env=sources.python_variables(),  # The keeper's own: the command gets only what is given.
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -124,7 +124,7 @@ def run(environment: Environment, command: Sequence[str], *, log: Path, timeout:
         timeout: seconds; None for as long as it takes.
 
     Raises:
-        UsageError: there is no such command.
+        NoCommandError: there is no such command.
     """
     with Running(command, variables=variables(environment), log=log) as running:
         return running.wait(timeout)

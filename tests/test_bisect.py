@@ -335,6 +335,10 @@ def test_125_cannot_be_tested(results: Path, capsys: pytest.CaptureFixture[str])
             "0.24.0 was given as --bad, and it cannot be tested: exit status 1, without",
         ),
         (
+            ["--", "no-such-command"],
+            "0.23.0 was given as --good, and it cannot be tested: 'no-such-command' is no command",
+        ),
+        (
             ["--timeout", "0.2", "--", "sleep", "60"],
             "0.23.0 was given as --good, and it cannot be tested: not done within 0.2 s",
         ),
@@ -345,6 +349,16 @@ def test_an_end_that_cannot_be_tested_exits_125(
 ) -> None:
     assert cli.main(_command(results, *wanted, good="0.23.0", bad="0.24.0")) == 125
     assert said in capsys.readouterr().err
+
+
+def test_a_release_that_lacks_the_command_is_gone_around(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for version in made.ROW:
+        tool = results.parent / "environments" / version / "bin" / "my-tool"
+        tool.write_text(f"#!/bin/sh\nexit {int(version >= '0.24.0')}\n", encoding="utf-8")
+        tool.chmod(0o755 if version != "0.23.0" else 0o644)
+    assert cli.main(_command(results, "--json", "--", "my-tool")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["old"], answer["new"], list(answer["untested"])) == ("0.22.1", "0.24.0", ["0.23.0"]), answer
 
 
 def test_a_crash_is_another_failure_than_an_exit_status(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -468,7 +482,6 @@ def test_fresh_forgets_what_is_known(results: Path, capsys: pytest.CaptureFixtur
         (["--good", "0.20", "--bad", "0.27.1", "--", "true"], "did you mean 0.20.2"),
         (["--good", "0.20.2", "--bad", "0.27.1", "--builds", "daily", "--", "true"], "no source of builds"),
         (["--good", "0.20.2", "--bad", "0.27.1", "--failure", "(", "--", "true"], "no pattern"),
-        (["--good", "0.20.2", "--bad", "0.27.1", "--", "no-such-command"], "is no command"),
     ],
     ids=lambda value: " ".join(value[4:]) if isinstance(value, list) else "",
 )

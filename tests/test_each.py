@@ -98,6 +98,30 @@ def test_environment_that_cannot_be_made_is_told_and_the_others_go_on(
     assert "[2/2] 0.22.1" in said
 
 
+@pytest.mark.parametrize("lacking", [["0.21.0"], ["0.22.1"], ["0.21.0", "0.22.1"]])
+def test_a_release_that_lacks_the_command_stops_no_other(
+    results: Path, capsys: pytest.CaptureFixture[str], lacking: list[str]
+) -> None:
+    for version in {"0.21.0", "0.22.1", "0.23.0"} - set(lacking):
+        tool = results.parent / "environments" / version / "bin" / "my-tool"
+        tool.write_text("#!/bin/sh\n", encoding="utf-8")
+        tool.chmod(0o755)
+    assert _each(results, "--json", "--", "my-tool", releases="0.21.0,0.22.1,0.23.0") == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["release"] for row in rows if row["outcome"] == "no command"] == lacking, rows
+    assert [row["status"] for row in rows if row["outcome"] == "passed"] == [0] * (3 - len(lacking)), rows
+    assert "'my-tool' is no command" in (results / f"{lacking[0]}.log").read_text(encoding="utf-8")
+
+
+def test_a_command_that_is_none_anywhere_is_told_after_the_outcomes(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _each(results, "--json", "--", "no-such-command", releases="0.21.0,0.22.1") == 2
+    said = capsys.readouterr()
+    assert [row["outcome"] for row in json.loads(said.out)] == ["no command"] * 2
+    assert "no release's environment has it" in said.err
+
+
 def test_requirements_get_environments_of_their_own(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from conftest import TESTS
 
-from harness import sources
+from harness import __version__, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,3 +71,18 @@ def test_installed_copy_has_the_digest_of_its_project(copied: Path) -> None:
     for name in ("cases", "snapshots"):
         shutil.move(copied / name, copied / "harness" / "suite" / name)
     assert sources.digest(copied / "harness" / "suite", "0.16.0") == before
+
+
+def test_a_python_of_ours_runs_ours_whatever_the_current_folder_holds(tmp_path: Path) -> None:
+    (tmp_path / "harness").mkdir()
+    for name in ("select", "signal", "harness/__init__", "harness/__main__"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
+    done = subprocess.run(
+        sources.python("harness", "--version"),
+        env=sources.python_variables(),
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, f"harness {__version__}\n"), done

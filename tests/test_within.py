@@ -13,7 +13,7 @@ import pytest
 
 from harness import processes, releases, within
 from harness.environments import Environment
-from harness.errors import UsageError
+from harness.errors import NoCommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +71,25 @@ def test_both_streams_are_kept(environment: Environment, tmp_path: Path) -> None
 
 
 def test_no_such_command_is_the_users(environment: Environment, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'no-such-command' is no command"):
+    with pytest.raises(NoCommandError, match="'no-such-command' is no command"):
         within.run(environment, ["no-such-command"], log=tmp_path / "log")
+
+
+def test_what_the_current_folder_holds_is_not_taken_for_ours(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository with a `harness` of its own, or a module named as one of Python's; the command sees them."""
+    folder = tmp_path / "repository"
+    (folder / "harness").mkdir(parents=True)
+    for name in ("select", "json", "signal", "harness/__init__", "harness/keeper", "harness/processes"):
+        (folder / f"{name}.py").write_text("raise SystemExit('the wrong one')\n", encoding="utf-8")
+    (folder / "mine.py").write_text("print('mine')\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    log = tmp_path / "log"
+    said = "echo safe:$PYTHONSAFEPATH path:$PYTHONPATH"
+    command = f"{said}; {sys.executable} -c 'import mine, sys; print(sys.flags.safe_path)'"
+    ended = within.run(environment, ["sh", "-c", command], log=log)
+    assert (ended.status, log.read_text(encoding="utf-8")) == (0, "safe: path:\nmine\nFalse\n")
 
 
 @pytest.mark.parametrize("stubborn", [False, True], ids=["interrupted", "killed"])

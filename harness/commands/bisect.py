@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         find_fix=options.find_fix,
         journal=kept,
         folder=folder,
-        ahead=lambda build: _makes(options, build),
+        ahead=lambda build: _makes(options, subject, build),
         say=say,
     ).run()
     if not options.json:
@@ -155,10 +155,12 @@ def _changes(old: Build, new: Build) -> list[Change] | None:
         return None
 
 
-def _makes(options: argparse.Namespace, build: Build) -> list[str]:
-    """The command that makes a build's environment."""
+def _makes(options: argparse.Namespace, subject: Subject, build: Build) -> list[str]:
+    """The command that makes a build's environment, as the subject will ask for it."""
+    from harness import sources
+
     return [
-        *(sys.executable, "-m", "harness", "environment", build.release),
+        *sources.python("harness", "environment", build.release),
         *("--builds", options.builds, "--device", options.device),
         *(f"--with={requirement}" for requirement in options.requirements),
     ]
