@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import fake_check
 import made
@@ -15,7 +15,7 @@ import pytest
 import records
 from conftest import TESTS
 
-from harness import bisect, cli, processes, releases, subjects, wheels
+from harness import bisect, cli, environments, processes, releases, subjects, wheels
 from harness.errors import CannotTestError, EnvironmentUnusableError, UsageError
 from harness.findings import Finding
 from harness.journal import Journal, Observation
@@ -412,6 +412,40 @@ def test_an_object_of_the_surface(results: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "0.24.0 is the first bad one" in said
     assert "parameter removed: eos_token_id" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--", "true"],
+        ["--with", "a==1", "--with", "b", "--", "true"],
+        ["--device", "cuda", "--with", "a", "--", "true"],
+        ["--case", fake_check.CASE],
+        ["--case", fake_check.CASE, "--client", "speculators-0.3.0", "--with", "a"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_made_ahead_is_what_is_asked_for(
+    results: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """Else each step makes two environments of every release, and waits for the second."""
+    made_of: list[tuple[str, tuple[str, ...]]] = []
+    commands: list[list[str]] = []
+
+    def ensure(build: Build, *, requirements: tuple[str, ...]) -> NoReturn:
+        made_of.append((build.requirement, tuple(requirements)))
+        raise EnvironmentUnusableError("not now")
+
+    def prepare(self: bisect.Bisection, _place: int, _stack: object) -> None:
+        commands.append(self._ahead(self._builds[0]))
+
+    monkeypatch.setattr(environments, "ensure", ensure)
+    monkeypatch.setattr(bisect.Bisection, "_prepare", prepare)
+    assert cli.main(_command(results, *arguments)) == 125
+    (command,) = commands
+    assert cli.main(command[command.index("harness") + 1 :]) == 4
+    asked, ahead = made_of
+    assert ahead == asked
 
 
 def _start(results: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -162,5 +162,5 @@ def _makes(options: argparse.Namespace, subject: Subject, build: Build) -> list[
     return [
         *sources.python("harness", "environment", build.release),
         *("--builds", options.builds, "--device", options.device),
-        *(f"--with={requirement}" for requirement in options.requirements),
+        *(f"--with={requirement}" for requirement in subject.requirements),
     ]
