@@ -8,16 +8,16 @@ import re
 import signal
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import builds, diff, environments, evidence, findings, sources, uses, watched, wheels, within
+from . import builds, diff, environments, evidence, findings, local, sources, uses, watched, wheels, within
 from .errors import CannotTestError, EnvironmentUnusableError, NoCommandError, UsageError
 from .findings import Finding
 from .journal import Observation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from .environments import Environment
     from .releases import Build, Device
@@ -61,12 +61,12 @@ class _InEnvironment(Subject):
         try:
             environment = environments.ensure(builds.completed(build), requirements=self.requirements)
         except EnvironmentUnusableError as error:
-            return Observation(outcome="untestable", reason=str(error))
+            return Observation(outcome="untestable", reason=str(error), lasting=False)
         log = folder / "output.log"
         try:
             ended = within.run(environment, self._command(environment, folder), log=log, timeout=self.timeout)
         except NoCommandError as error:
-            return Observation(outcome="untestable", reason=str(error))
+            return Observation(outcome="untestable", reason=str(error), lasting=False)
         if ended.timed_out:
             return Observation(
                 outcome="untestable",
@@ -76,11 +76,28 @@ class _InEnvironment(Subject):
             )
         return self._read(ended, folder, log)
 
+    def question(self) -> dict[str, Any]:
+        """As what the files that it is about hold: edited, they are another question."""
+        places = {path for requirement in self.requirements if (path := local.path(requirement))}
+        places |= set(self._files())
+        return {**super().question(), "files": {str(place): local.state(place) for place in places}}
+
+    def _files(self) -> list[Path]:
+        """The files and folders that are asked about beside the requirements."""
+        return []
+
     @abstractmethod
     def _command(self, environment: Environment, folder: Path) -> list[str]: ...
 
     @abstractmethod
     def _read(self, ended: within.Ended, folder: Path, log: Path) -> Observation: ...
+
+
+def _is_there(place: Path) -> bool:
+    try:
+        return place.exists()
+    except OSError:  # A word too long for a name.
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +118,11 @@ class CommandSubject(_InEnvironment):
 
     def same(self, sought: Finding, seen: Finding) -> bool:
         return sought.expected == seen.expected
+
+    def _files(self) -> list[Path]:
+        """Those that its words name, also as ``--option=FILE`` and as ``FILE::test``."""
+        words = (word.rpartition("=")[2].partition("::")[0] for word in self.command)
+        return [place for word in words if word and _is_there(place := Path(word))]
 
     def _command(self, environment: Environment, folder: Path) -> list[str]:
         return list(self.command)
@@ -150,6 +172,10 @@ class CaseSubject(_InEnvironment):
     def same(self, sought: Finding, seen: Finding) -> bool:
         return findings.alike(sought, seen)
 
+    def question(self) -> dict[str, Any]:
+        snapshots = self.snapshots_of if self.device == "cpu" else f"{self.snapshots_of}-{self.device}"
+        return {**super().question(), "suite": sources.digest(sources.suite(), snapshots)}
+
     def key(self, build: Build) -> str | None:
         """What was recorded for the case on the release, and the part of the surface that the client relies on.
 
@@ -189,7 +215,11 @@ class CaseSubject(_InEnvironment):
         except UsageError:
             last = within.tail(log, 1) or "it said nothing"
             return Observation(
-                outcome="untestable", reason=f"no evidence: {last}", seconds=ended.seconds, log=str(log)
+                outcome="untestable",
+                reason=f"no evidence: {last}",
+                seconds=ended.seconds,
+                log=str(log),
+                lasting=ended.status != EnvironmentUnusableError.exit_code,
             )
         ran = [row for row in record["cases"] if row["id"] == self.case or row["id"].startswith(f"{self.case}[")]
         for row in ran:
@@ -227,7 +257,7 @@ class ObjectSubject(Subject):
                 for one in (self.good, build)
             )
         except EnvironmentUnusableError as error:
-            return Observation(outcome="untestable", reason=str(error))
+            return Observation(outcome="untestable", reason=str(error), lasting=False)
         changes = diff.compare(before, now)
         if not changes:
             return Observation(outcome="passed")

@@ -15,7 +15,9 @@ from . import arguments
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
+    from harness.bisect import Found
     from harness.diff import Change
     from harness.releases import Build
     from harness.subjects import Subject
@@ -62,7 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness import bisect, diff, journal, terminal
+    from harness import bisect, journal, terminal
 
     found_builds = _between(options)
     subject = _subject(options, found_builds[-1 if options.find_fix else 0])
@@ -73,23 +75,32 @@ def run(options: argparse.Namespace) -> int:
         **subject.question(),
     }
     folder = options.results / f"bisect-{journal.key(question)}"
-    if options.fresh:
-        shutil.rmtree(folder, ignore_errors=True)
-    kept = journal.Journal(folder / "state.json", question)
-    say(f"{len(builds)} to search, {builds[0].release} to {builds[-1].release}; outputs are in {folder}")
-    for name, other in same_as.items():
-        say(f"{name}: left out, nothing that was recorded for the case differs from {other}; --no-prune tests it too")
-    if kept.seen:
-        say(f"going on after an interruption, with what is known of {', '.join(kept.seen)}; --fresh forgets it")
-    found = bisect.Bisection(
-        builds,
-        subject,
-        find_fix=options.find_fix,
-        journal=kept,
-        folder=folder,
-        ahead=lambda build: _makes(options, subject, build),
-        say=say,
-    ).run()
+    with journal.alone(folder):
+        if options.fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+        kept = journal.Journal(folder / "state.json", question)
+        say(f"{len(builds)} to search, {builds[0].release} to {builds[-1].release}; outputs are in {folder}")
+        for name, other in same_as.items():
+            say(f"{name}: left out, nothing that was recorded for the case differs from {other}; --no-prune tests it")
+        if kept.seen:
+            say(f"going on after an interruption, with what is known of {', '.join(kept.seen)}; --fresh forgets it")
+        found = bisect.Bisection(
+            builds,
+            subject,
+            find_fix=options.find_fix,
+            journal=kept,
+            folder=folder,
+            ahead=lambda build: _makes(options, subject, build),
+            say=say,
+        ).run()
+        _answer(options, found, same_as)
+        kept.forget()
+    return 0
+
+
+def _answer(options: argparse.Namespace, found: Found, same_as: Mapping[str, str]) -> None:
+    from harness import bisect, diff
+
     if not options.json:
         print("\n".join(["", *bisect.lines(found, find_fix=options.find_fix)]), flush=True)
     changes = _changes(found.old, found.new)
@@ -98,8 +109,6 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({**found.as_dict(), "left_out": same_as, "changes": told}, indent=1))
     elif changes is not None:
         print("\n".join(["", *diff.lines(found.old.release, found.new.release, changes)]))
-    kept.forget()
-    return 0
 
 
 def _between(options: argparse.Namespace) -> list[Build]:
@@ -117,7 +126,7 @@ def _between(options: argparse.Namespace) -> list[Build]:
 
 
 def _subject(options: argparse.Namespace, good: Build) -> Subject:
-    from harness import clients, releases, subjects
+    from harness import clients, local, releases, subjects
 
     given = [name for name in ("case", "object", "command_line") if getattr(options, name)]
     if len(given) != 1:
@@ -131,7 +140,8 @@ def _subject(options: argparse.Namespace, good: Build) -> Subject:
     if options.object:
         return subjects.ObjectSubject(name=options.object, good=good)
     needed = clients.requirements([options.client] if options.client else [])
-    common = {"requirements": (*options.requirements, *needed), "timeout": options.timeout}
+    requirements = (*map(local.pinned, options.requirements), *needed)
+    common = {"requirements": requirements, "timeout": options.timeout}
     if options.command_line:
         return subjects.CommandSubject(command=options.command_line, failure=options.failure, **common)
     releases.find(options.snapshots_of or good.release)
