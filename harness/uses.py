@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import watched
+from . import releases, watched
 from .capabilities import Capabilities
 from .errors import UsageError
 
@@ -107,6 +107,10 @@ def _clients(document: dict[str, Any], source: str) -> dict[str, Client]:
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{source} declares a client wrongly: {error}. Correct it ({_FORM}).") from error
     for client in clients.values():
+        try:
+            releases.find(str(client.written_for))
+        except UsageError as error:  # With nothing to compare with, no reply that was recorded could break.
+            raise UsageError(f"{source}: {client.name} is written_for another release: {error}") from error
         if unknown := sorted(client.objects - watched.names()):
             raise UsageError(
                 f"{source}: {client.name} uses {', '.join(unknown)}, which nobody reads: "

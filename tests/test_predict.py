@@ -264,6 +264,9 @@ at = "mine.py"
     [
         ("[mine", r"cannot be read as TOML: .*\. Correct it \(docs/how-to/predict-what-breaks\.md shows the form\)"),
         ("[mine]\nuses = []", "written_for"),
+        ("[mine]\nwritten_for = '0.11.9'\nuses = []", "vLLM 0.11.9 is not pinned: did you mean 0.11.0"),
+        ("[mine]\nwritten_for = '>=0.11'\nuses = []", "vLLM >=0.11 is not pinned"),
+        ("[mine]\nwritten_for = 0.11\nuses = []", "vLLM 0.11 is not pinned"),
         (
             "[mine]\nwritten_for = '0.11.0'\nuses = [{ object = 'Request.nothing' }]",
             "Request.nothing, which nobody reads",
