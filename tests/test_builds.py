@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import zipfile
@@ -114,6 +115,38 @@ def test_a_wheel_for_one_python_says_so(tmp_path: Path) -> None:
     elsewhere = replace(build, python=SpecifierSet("==3.8.*"))
     with pytest.raises(EnvironmentUnusableError, match=r"needs Python ==3\.8\.\*"):
         environments.ensure(elsewhere)
+
+
+OWN = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+BY_PYTHON = [f"{name}-{name}-manylinux_2_17_x86_64.manylinux_2_17_aarch64" for name in ("cp38", OWN, "cp399")]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(BY_PYTHON)), ids=" ".join)
+def test_of_the_wheels_of_a_version_this_pythons_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]
+) -> None:
+    """In whichever order the index lists them; of those for others any, which says for which it is."""
+    for version, tags in (("0.27.2", order), ("0.28.1", [each for each in order if OWN not in each])):
+        for each in tags:
+            wheel_index.wheel(tmp_path, f"vllm-{version}-{each}.whl", {})
+    listed = [path for each in order for path in sorted(tmp_path.glob(f"*{each}.whl"))]
+    with wheel_index.serve(wheel_index.Index(tmp_path)) as index:
+        monkeypatch.setattr(index, "files", lambda: listed)
+        fits, other = builds.of(index.url, "cpu")
+    here = ".".join(map(str, sys.version_info[:3]))
+    assert (here in fits.python, here in other.python) == (True, False), (fits.python, other.python)
+    assert OWN in (fits.url or ""), fits.url
+
+
+@pytest.mark.parametrize(("pythons", "fits"), [(f"cp38.{OWN}", True), (f"{OWN}.cp399", True), ("cp38.cp399", False)])
+def test_a_wheel_for_several_pythons_is_for_this_one_if_it_is_among_them(
+    tmp_path: Path, pythons: str, fits: bool
+) -> None:
+    name = f"vllm-0.27.2-{pythons}-{pythons}-manylinux_2_17_x86_64.manylinux_2_17_aarch64.whl"
+    wheel_index.wheel(tmp_path, name, {})
+    with wheel_index.serve(wheel_index.Index(tmp_path)) as index:
+        (build,) = builds.of(index.url, "cpu")
+    assert (".".join(map(str, sys.version_info[:3])) in build.python) == fits, build.python
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["in pieces", "whole"])
