@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import search, sources, within
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """Where a bisection ended: the change is between two builds, and those in ``untested`` could not be told."""
+    """Where a bisection ended: the change is between two builds, and those in ``untested`` could not be told.
+
+    ``twin`` is the newest build, if any, that was left out because it cannot differ from ``old``.
+    """
 
     old: Build
     new: Build
@@ -32,11 +35,17 @@ class Found:
     untested: Mapping[str, str]
     tested: int
     builds: int
+    twin: Build | None = None
+
+    @property
+    def last(self) -> Build:
+        """The last one before the step."""
+        return self.twin or self.old
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; ``exact`` is false where the answer is wider than one step."""
         return {
-            "old": self.old.release,
+            "old": self.last.release,
             "new": self.new.release,
             "exact": not self.untested,
             "untested": dict(self.untested),
@@ -63,6 +72,36 @@ def prune(builds: Sequence[Build], subject: Subject) -> tuple[list[Build], dict[
             kept.append(build)
         last = key
     return [*kept, builds[-1]], same_as
+
+
+def around(
+    builds: Sequence[Build],
+    same_as: Mapping[str, str],
+    run: Callable[[Sequence[Build]], Found],
+    say: Callable[[str], None],
+) -> tuple[Found, Mapping[str, str]]:
+    """Search builds but for those that cannot differ from one before them.
+
+    Those are searched too where the one before them could not be told: they may be.
+
+    Args:
+        builds: all of them.
+        same_as: as `prune` gives it.
+        run: searches some of them.
+        say: what a person sees while it goes on.
+
+    Returns:
+        Where the search ended, and what was left out of it.
+    """
+    while True:
+        found = run([build for build in builds if build.release not in same_as])
+        left_out = {name: other for name, other in same_as.items() if other not in found.untested}
+        if left_out == same_as:
+            twins = [build for build in builds if same_as.get(build.release) == found.old.release]
+            return replace(found, twin=twins[-1] if twins else None), same_as
+        back = sorted(same_as.keys() - left_out)
+        say(f"{', '.join(back)}: not left out any more, as {', '.join(found.untested)} could not be tested")
+        same_as = left_out
 
 
 class Bisection:
@@ -204,14 +243,16 @@ def _took(seen: Observation) -> str:
 
 def lines(found: Found, *, find_fix: bool) -> list[str]:
     """The answer for a terminal."""
-    old, new = found.old.release, found.new.release
+    old, new = found.last.release, found.new.release
     first, last = ("good", "bad") if find_fix else ("bad", "good")
     if found.untested:
         out = [f"the first {first} one is after {old}, and {new} at the latest: these could not be tested"]
         out += [f"  {name}: {reason}" for name, reason in found.untested.items()]
     else:
         out = [f"{new} is the first {first} one; {old} is the last {last} one"]
-    for when, seen in ((old, found.before), (new, found.after)):
+    if found.twin:
+        out.append(f"{old} was left out, for it cannot differ from {found.old.release}; --no-prune tests it")
+    for when, seen in ((found.old.release, found.before), (new, found.after)):
         explained = seen.finding.explain() if seen.finding else f"passed{_took(seen)}"
         out += ["", f"on {when}", *(f"  {line}" for line in explained.splitlines())]
     return [*out, "", f"{found.tested} of {found.builds} tested"]

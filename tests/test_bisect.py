@@ -405,6 +405,48 @@ def test_releases_that_are_left_out_are_named(results: Path, capsys: pytest.Capt
     said = capsys.readouterr().out
     assert "0.22.1: left out, nothing that was recorded for the case differs from 0.20.2" in said
     assert not list(results.glob("bisect-*/0.22.1"))
+    assert "0.24.0 is the first bad one; 0.23.0 is the last good one\n0.23.0 was left out" in said
+    assert "on 0.20.2\n  passed" in said
+    assert "vLLM 0.23.0 -> 0.24.0: 1 changes" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "unknown", "old", "new", "tested"),
+    [
+        ("aaabbccc", [], "0.22.1", "0.23.0", ["0.20.2", "0.23.0", "0.27.1"]),
+        ("aaabbccc", ["0.23.0"], "0.22.1", "0.24.0", ["0.20.2", "0.23.0", "0.24.0", "0.25.1", "0.27.1"]),
+        ("abcdefgh", ["0.22.1"], "0.21.0", "0.23.0", ["0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.27.1"]),
+        ("aaaaaaaa", [], "0.26.0", "0.27.1", ["0.20.2", "0.27.1"]),
+    ],
+    ids=["a twin before the step", "a twin of what cannot be told", "no twins", "the last of many twins"],
+)
+def test_the_step_is_between_neighbours_whatever_was_left_out(
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    keys: str,
+    unknown: list[str],
+    old: str,
+    new: str,
+    tested: list[str],
+) -> None:
+    of = dict(zip(made.ROW, keys, strict=True))
+    row = {version: PASSED if version < new else SOUGHT for version in made.ROW} | dict.fromkeys(unknown, BROKEN)
+    asked: set[str] = set()
+
+    def ask(_self: object, build: Build, _folder: Path) -> Observation:
+        asked.add(build.release)
+        return row[build.release]
+
+    monkeypatch.setattr(subjects.CaseSubject, "needs_environment", False)
+    monkeypatch.setattr(subjects.CaseSubject, "key", lambda _self, build: of[build.release])
+    monkeypatch.setattr(subjects.CaseSubject, "ask", ask)
+    assert cli.main(_command(results, "--json", "--case", fake_check.CASE)) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["old"], answer["new"]) == (old, new), answer
+    assert set(answer["untested"]) == set(unknown), answer
+    assert not set(answer["left_out"]) & asked, answer
+    assert asked == set(tested), sorted(asked)
 
 
 def test_an_object_of_the_surface(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,34 +81,34 @@ def run(options: argparse.Namespace) -> int:
         kept = journal.Journal(folder / "state.json", question)
         say(f"{len(builds)} to search, {builds[0].release} to {builds[-1].release}; outputs are in {folder}")
         for name, other in same_as.items():
-            say(f"{name}: left out, nothing that was recorded for the case differs from {other}; --no-prune tests it")
+            same = f"nothing that was recorded for the case differs from {other}"
+            say(f"{name}: left out, {same}; --no-prune tests it too")
         if kept.seen:
             say(f"going on after an interruption, with what is known of {', '.join(kept.seen)}; --fresh forgets it")
-        found = bisect.Bisection(
-            builds,
-            subject,
-            find_fix=options.find_fix,
-            journal=kept,
-            folder=folder,
-            ahead=lambda build: _makes(options, subject, build),
-            say=say,
-        ).run()
-        _answer(options, found, same_as)
+        searching = {"find_fix": options.find_fix, "journal": kept, "folder": folder, "say": say}
+        ahead = partial(_makes, options, subject)
+        found, left_out = bisect.around(
+            found_builds,
+            same_as,
+            lambda some: bisect.Bisection(some, subject, ahead=ahead, **searching).run(),
+            say,
+        )
+        _answer(options, found, left_out)
         kept.forget()
     return 0
 
 
-def _answer(options: argparse.Namespace, found: Found, same_as: Mapping[str, str]) -> None:
+def _answer(options: argparse.Namespace, found: Found, left_out: Mapping[str, str]) -> None:
     from harness import bisect, diff
 
     if not options.json:
         print("\n".join(["", *bisect.lines(found, find_fix=options.find_fix)]), flush=True)
-    changes = _changes(found.old, found.new)
+    changes = _changes(found.last, found.new)
     if options.json:
         told = None if changes is None else [change.as_dict() for change in changes]
-        print(json.dumps({**found.as_dict(), "left_out": same_as, "changes": told}, indent=1))
+        print(json.dumps({**found.as_dict(), "left_out": dict(left_out), "changes": told}, indent=1))
     elif changes is not None:
-        print("\n".join(["", *diff.lines(found.old.release, found.new.release, changes)]))
+        print("\n".join(["", *diff.lines(found.last.release, found.new.release, changes)]))
 
 
 def _between(options: argparse.Namespace) -> list[Build]:
