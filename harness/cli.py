@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from . import __version__, tools
 from .commands import COMMANDS
-from .errors import INTERRUPTED, UNREAD, EnvironmentUnusableError, HarnessError
+from .errors import INTERRUPTED, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,17 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = command.run(options)
         _flush()
-    except HarnessError as error:
-        print(f"harness {options.command}: {error}", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
         print(f"harness {options.command}: interrupted; nothing was left running", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # What it would have come to is not known: no pass.
         _give_up_stdout()
         return UNREAD
-    except Exception as error:  # noqa: BLE001 - whatever else it is, it is ours.
-        said, code = _unforeseen(error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it has an exit code.
+        said, code = tools.explained(error)
+        if said == tools.FAULT:
+            traceback.print_exception(error)
         print(f"harness {options.command}: {said}", file=sys.stderr)
         return code
     else:
@@ -76,16 +75,6 @@ def _flush() -> None:
 def _give_up_stdout() -> None:
     """What is left in it must not be tried again when Python ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _unforeseen(error: Exception) -> tuple[str, int]:
-    """What to say of an error that no command has raised on purpose, and the exit code."""
-    if advice := tools.lacking(error):
-        return advice, EnvironmentUnusableError.exit_code
-    if isinstance(error, OSError):
-        return f"{error}. Free some space, or make it writable, and run it again.", EnvironmentUnusableError.exit_code
-    traceback.print_exception(error)
-    return "this is a fault of the harness; please report it.", HarnessError.exit_code
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

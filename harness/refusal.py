@@ -100,11 +100,13 @@ def _gate(request: Request, command: Sequence[str]) -> str:
     return shlex.join([*_harness(), *words])
 
 
-def this_command(*further: str) -> str:
-    """The command line that this program was started with, and further arguments behind its own."""
+def this_command() -> str:
+    """The command line that this program was started with, with what is missing run first."""
     given = sys.argv[1:]
     cut = given.index("--") if "--" in given else len(given)
-    return shlex.join([*_harness(), *given[:cut], *further, *given[cut:]])
+    own, command = given[:cut], given[cut:]
+    further = [] if "--run-missing" in own else ["--run-missing"]
+    return shlex.join([*_harness(), *own, *further, *command])
 
 
 def arguments(request: Request) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from . import sources
-from .errors import EnvironmentUnusableError, UsageError
+from .errors import EnvironmentUnusableError, HarnessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,8 @@ NEEDED = {
 }
 # What a release's environment has beside these, as vLLM needs it too.
 WITH_VLLM = ("numpy", "torch")
+# Whatever else ends a command, it is ours.
+FAULT = "this is a fault of the harness; please report it."
 _LOOK = """
 import importlib.util, json, sys
 print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
@@ -45,7 +47,18 @@ def require() -> None:
     _refuse(sys.executable, [name for name in NEEDED if importlib.util.find_spec(name) is None])
 
 
-def lacking(error: BaseException) -> str | None:
+def explained(error: Exception) -> tuple[str, int]:
+    """What to say of an error that ends a command, and the exit code."""
+    if isinstance(error, HarnessError):
+        return str(error), error.exit_code
+    if advice := _lacking(error):
+        return advice, EnvironmentUnusableError.exit_code
+    if isinstance(error, OSError):
+        return f"{error}. Free some space, or make it writable, and run it again.", EnvironmentUnusableError.exit_code
+    return FAULT, HarnessError.exit_code
+
+
+def _lacking(error: BaseException) -> str | None:
     """What to do about a dependency of this project that could not be imported; None if that is not what failed."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     if name in NEEDED:

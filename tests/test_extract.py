@@ -21,7 +21,15 @@ from safetensors.numpy import load_file
 
 from harness import cli, identity, processes
 from harness.commands import extract
-from harness.errors import FINDINGS, INTERRUPTED, DeliveryError, GateRefusedError, HarnessError, UsageError
+from harness.errors import (
+    FINDINGS,
+    INTERRUPTED,
+    DeliveryError,
+    EnvironmentUnusableError,
+    GateRefusedError,
+    HarnessError,
+    UsageError,
+)
 from harness.extraction import conduct, folder, stored
 from harness.extraction.layouts import LAYOUTS
 from harness.extraction.manifest import Manifest
@@ -267,15 +275,29 @@ def _require_last(out: str, event: str, code: int, said: str) -> None:
     assert said in last["text"], last
 
 
-def test_fault_of_ours_is_an_event_too(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyError("nothing"), HarnessError.exit_code, "KeyError: 'nothing'"),
+        (OSError(28, "No space left on device"), EnvironmentUnusableError.exit_code, "No space left on device. Free"),
+        (ModuleNotFoundError("", name="griffe"), EnvironmentUnusableError.exit_code, "griffelib is missing in"),
+    ],
+    ids=["ours", "the disk", "a dependency"],
+)
+def test_error_that_nobody_raised_on_purpose_is_an_event_with_the_exit_code_too(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+    said: str,
 ) -> None:
     def broken() -> None:
-        raise KeyError("nothing")
+        raise error
 
     monkeypatch.setattr(identity, "environment", broken)
-    assert place.run("--json") == HarnessError.exit_code
-    _require_last(capsys.readouterr().out, "failed", HarnessError.exit_code, "KeyError: 'nothing'")
+    assert place.run("--json") == code
+    _require_last(capsys.readouterr().out, "failed", code, said)
 
 
 def test_on_a_terminal_an_error_is_told_once(
@@ -485,6 +507,7 @@ def test_gate_refuses_before_anything_is_written(
     monkeypatch.setattr(gate, "require", require)
     line = [part for part in toy.arguments(place.model, place.prompts, place.output) if part != "--no-gate"]
     line += ["--evidence", "some.json"]
+    line += ["--engine-argument", "gpu_memory_utilization=0.5", "--engine-argument", 'quantization="fp8"']
     to_paste = [*line, "--run-missing"]
     given = to_paste if run_missing else line
     monkeypatch.setattr("sys.argv", ["harness", *given])
@@ -494,6 +517,7 @@ def test_gate_refuses_before_anything_is_written(
     _require_last(said.out, "refused", GateRefusedError.exit_code, "no evidence")
     assert not place.output.exists()
     ((request, named),) = asked
+    assert request.engine_arguments == ("gpu_memory_utilization", "quantization"), request
     assert shlex.split(named.pop("again"))[-len(to_paste) :] == to_paste
     assert named == {"places": [Path("some.json")], "run_missing": run_missing}
     assert (request.client, request.layers, request.longest_prompt) == ("toy_extraction:SOUND", (3, 0), 9)

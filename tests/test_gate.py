@@ -114,7 +114,7 @@ def test_a_line_to_paste_starts_the_program_that_printed_it(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("shutil.which", {"harness": "/bin/harness"}.get)
     monkeypatch.setattr("sys.argv", [script, "extract", "--output", "my states"])
-    assert refusal.this_command("--run-missing") == f"{called} extract --output 'my states' --run-missing"
+    assert refusal.this_command() == f"{called} extract --output 'my states' --run-missing"
     goes_on, by_hand = refusal.commands(world.decide())
     assert (goes_on.partition(" gate ")[0], by_hand.partition(" check ")[0]) == (called, called)
 

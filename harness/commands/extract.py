@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from harness import tools
 from harness.clients.contract import ExecutorBackend
-from harness.errors import GateRefusedError, HarnessError, UsageError
+from harness.errors import GateRefusedError, UsageError
 
 from . import arguments
 
@@ -100,20 +101,14 @@ def _told(shown: Display) -> Iterator[None]:
     """A last line for a program that reads on, where this ends in an error; a person reads it on stderr."""
     from harness.extraction.display import Lines
 
-    def tell(event: str, text: str, code: int) -> None:
-        if isinstance(shown, Lines):
-            shown.say(event, text, exit_code=code)
-
     try:
         yield
-    except (GateRefusedError, UsageError) as error:
-        tell("refused", str(error), error.exit_code)
-        raise
-    except HarnessError as error:
-        tell("failed", str(error), error.exit_code)
-        raise
     except Exception as error:
-        tell("failed", f"{type(error).__name__}: {error}", HarnessError.exit_code)
+        if isinstance(shown, Lines):
+            text, code = tools.explained(error)
+            event = "refused" if isinstance(error, (GateRefusedError, UsageError)) else "failed"
+            said = f"{type(error).__name__}: {error}" if text == tools.FAULT else text
+            shown.say(event, said, exit_code=code)
         raise
 
 
@@ -142,10 +137,11 @@ def _permit(options: argparse.Namespace, planned: Plan, shown: Display) -> list[
             longest_prompt=max(planned.prompts.tokens),
             chunked_prefill=spec.enable_chunked_prefill,
             prefix_caching=spec.enable_prefix_caching,
+            engine_arguments=tuple(planned.request.engine_arguments),
         ),
         places=options.evidence,
         run_missing=options.run_missing,
-        again=refusal.this_command(*([] if options.run_missing else ["--run-missing"])),
+        again=refusal.this_command(),
     )
     for warning in decision.warnings:
         shown.say("warning", f"warning: {warning}")

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     if options.run_missing:
         decision = gate.closed(decision, max_age=options.max_age, quiet=_quiet(options))
     out = sys.stderr if command else sys.stdout
-    again = refusal.this_command(*([] if options.run_missing else ["--run-missing"]))
+    again = refusal.this_command()
     if options.json:
         print(json.dumps(refusal.as_dict(decision, command, again=again), indent=1), file=out, flush=True)
     elif decision.passes:
