@@ -38,7 +38,7 @@ def test_long_prompt(
     engine.activity()
     samples = engine.capture([prompt])
     alone = {f"alone.0.{layer}": reference[f"long.{number}.{layer}"] for layer in engine.spec.layers}
-    agree(samples, [prompt], alone, "alone", spec=engine.spec, tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE)
+    agree(engine, samples, [prompt], alone, "alone", cause=CAUSE, advice=ADVICE)
     _cut(engine, math.ceil(len(prompt) / engine.spec.max_num_batched_tokens) - 1)
 
 
@@ -51,12 +51,11 @@ def test_prompts_share_a_budget(
         engine.activity()
         samples = engine.capture(prompt_sets[name])
         agree(
+            engine,
             samples,
             prompt_sets[name],
             reference,
             name,
-            spec=engine.spec,
-            tolerance=engine.tolerance,
             cause=CAUSE,
             advice=ADVICE,
         )

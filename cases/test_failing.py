@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.arrays import difference
+from harness.agreement import equal
 from harness.errors import CaptureError, EngineOutOfStepError, ReplyTimeoutError, WorkerFailedError
 from harness.findings import expect
 
@@ -38,9 +38,7 @@ def _named(outcome: Any) -> str:
 
 def _equal(engine: SharedEngine, one: Sample, others: list[Sample]) -> bool:
     """Whether a call for one prompt has given that one's sample, and no other."""
-    return [tuple(other.states) for other in others] == [engine.spec.layers] and all(
-        difference(states, others[0].states[layer]).within(engine.tolerance) for layer, states in one.states.items()
-    )
+    return [tuple(other.states) for other in others] == [engine.spec.layers] and equal(engine, one, others[0])
 
 
 @pytest.mark.parametrize("who", ["first", "last", "every"])

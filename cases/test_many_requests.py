@@ -22,12 +22,11 @@ def test_runner_reorders_rows(
     many = prompt_sets["many"]
     engine.activity()
     agree(
+        engine,
         engine.capture(many),
         many,
         reference,
         "many",
-        spec=engine.spec,
-        tolerance=engine.tolerance,
         cause="rows were taken in the scheduler's order, and the runner has an order of its own",
         advice="map rows to requests inside the worker, from the runner's own batch",
     )
@@ -50,12 +49,11 @@ def test_no_slot_leaks(
     held = []
     for _call in range(2):
         agree(
+            engine,
             engine.capture(many),
             many,
             reference,
             "many",
-            spec=engine.spec,
-            tolerance=engine.tolerance,
             cause="a request kept its slot, or states of an earlier one were filed under it",
             advice="run the step that tells workers of finished requests, and forget what was taken",
         )

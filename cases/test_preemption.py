@@ -20,12 +20,11 @@ def test_preempted_prompts(
     crowd = prompt_sets["crowd"]
     engine.activity()
     agree(
+        engine,
         engine.capture(crowd),
         crowd,
         reference,
         "crowd",
-        spec=engine.spec,
-        tolerance=engine.tolerance,
         cause="rows were filed by the order of forwards: a preempted request starts again from an earlier position",
         advice="file rows by the position in the prompt (num_computed_tokens); later rows replace earlier ones",
     )

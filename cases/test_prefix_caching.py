@@ -28,12 +28,11 @@ def test_same_prompt_twice(
     for _call in range(2):
         samples = engine.capture([prompt, prompt])
         agree(
+            engine,
             samples,
             [prompt, prompt],
             twice,
             "twice",
-            spec=engine.spec,
-            tolerance=engine.tolerance,
             cause=CAUSE,
             advice=ADVICE,
         )
@@ -45,16 +44,13 @@ def test_shared_prefix(
     """Two prompts that share two blocks and a bit, one after the other, and then together."""
     shared = prompt_sets["shared"]
     samples = [engine.capture([prompt])[0] for prompt in shared]
+    agree(engine, samples, shared, reference, "shared", cause=CAUSE, advice=ADVICE)
     agree(
-        samples, shared, reference, "shared", spec=engine.spec, tolerance=engine.tolerance, cause=CAUSE, advice=ADVICE
-    )
-    agree(
+        engine,
         engine.capture(shared),
         shared,
         reference,
         "shared",
-        spec=engine.spec,
-        tolerance=engine.tolerance,
         cause=CAUSE,
         advice=ADVICE,
     )

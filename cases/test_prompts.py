@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness import recognition
-from harness.agreement import sound
+from harness.agreement import equal, sound
 from harness.arrays import difference
 from harness.errors import CaptureError, InvalidPromptError
 from harness.findings import expect
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 STALE = "these are the states of the previous call, which are still in the workers, or a reply that came late"
 UNCLEAR = "the second call computes something else: a request kept its slot, or something is random"
-
-
-def _same(engine: SharedEngine, one: Sample, other: Sample) -> bool:
-    return all(
-        difference(states, other.states[layer]).within(engine.tolerance) for layer, states in one.states.items()
-    )
 
 
 def _compare(engine: SharedEngine, one: Sample, other: Sample, what: str, cause: str, advice: str) -> None:
@@ -40,17 +34,22 @@ def _compare(engine: SharedEngine, one: Sample, other: Sample, what: str, cause:
         )
 
 
-def test_order_and_token_ids(engine: SharedEngine, prompts: list[list[int]]) -> None:
-    """One sample a prompt, in the order they were given, with the token ids that were given."""
-    samples = engine.shared_capture(prompts)
+def _expect_own(samples: list[Sample], prompts: list[list[int]], advice: str, cause: str = "") -> None:
+    """That the samples of a call are of its prompts, in their order."""
     given = [sample.token_ids for sample in samples]
     expect(
         given == prompts,
         expected=f"samples of {[len(prompt) for prompt in prompts]} tokens, with the ids that were asked for",
         got=f"samples of {[len(ids) for ids in given]} tokens",
-        cause=recognition.order(prompts, given),
-        advice="map rows to requests inside the worker, from the runner's own batch",
+        cause=cause or recognition.order(prompts, given),
+        advice=advice,
     )
+
+
+def test_order_and_token_ids(engine: SharedEngine, prompts: list[list[int]]) -> None:
+    """One sample a prompt, in the order they were given, with the token ids that were given."""
+    samples = engine.shared_capture(prompts)
+    _expect_own(samples, prompts, "map rows to requests inside the worker, from the runner's own batch")
 
 
 def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]]) -> None:
@@ -72,13 +71,11 @@ def test_batch_equals_one_by_one(engine: SharedEngine, prompts: list[list[int]])
 
 def _one(samples: list[Sample], prompt: list[int], before: Sample) -> Sample:
     """The one sample of a call, of that call's prompt."""
-    given = [sample.token_ids for sample in samples]
-    expect(
-        given == [prompt],
-        expected=f"one sample, of {len(prompt)} tokens",
-        got=f"samples of {[len(ids) for ids in given]} tokens",
-        cause=STALE if before.token_ids in given else recognition.order([prompt], given),
-        advice="clear what is recorded when it is taken, and refuse what belongs to no prompt of the call",
+    _expect_own(
+        samples,
+        [prompt],
+        "clear what is recorded when it is taken, and refuse what belongs to no prompt of the call",
+        STALE if before.token_ids in [sample.token_ids for sample in samples] else "",
     )
     return samples[0]
 
@@ -87,14 +84,7 @@ def test_repeated_prompt(engine: SharedEngine, prompts: list[list[int]]) -> None
     """A prompt that is given twice in one call has two samples, in their places."""
     asked = [prompts[0], prompts[1], prompts[0]]
     samples = engine.capture(asked)
-    given = [sample.token_ids for sample in samples]
-    expect(
-        given == asked,
-        expected=f"samples of {[len(prompt) for prompt in asked]} tokens",
-        got=f"samples of {[len(ids) for ids in given]} tokens",
-        cause=recognition.order(asked, given),
-        advice="tell requests apart by their id, not by their token ids",
-    )
+    _expect_own(samples, asked, "tell requests apart by their id, not by their token ids")
     before = engine.shared_capture(prompts)
     for place, number in enumerate((0, 1, 0)):
         _compare(
@@ -111,14 +101,7 @@ def test_samples_outlive_the_next_call(engine: SharedEngine, prompts: list[list[
     """What a call gave is still the same after several further calls."""
     before, asked = engine.shared_capture(prompts), prompts[:2]
     kept = engine.capture_and_go_on(asked, prompts[2:4])
-    given = [sample.token_ids for sample in kept]
-    expect(
-        given == asked,
-        expected=f"samples of {[len(prompt) for prompt in asked]} tokens",
-        got=f"samples of {[len(ids) for ids in given]} tokens",
-        cause=recognition.order(asked, given),
-        advice="give one sample a prompt, whatever the number of prompts",
-    )
+    _expect_own(kept, asked, "give one sample a prompt, whatever the number of prompts")
     for number, sample in enumerate(kept):
         _compare(
             engine,
@@ -134,13 +117,11 @@ def test_second_call_equals_first(engine: SharedEngine, prompts: list[list[int]]
     """The same prompts again, the other way round, give the same states: nothing of the first call is left over."""
     first = engine.shared_capture(prompts)
     again = engine.capture(prompts[::-1])
-    given = [sample.token_ids for sample in again]
-    expect(
-        given == prompts[::-1],
-        expected="the prompts of the second call, in its order",
-        got=f"samples of {[len(ids) for ids in given]} tokens",
-        cause=STALE if given == prompts else recognition.order(prompts[::-1], given),
-        advice="clear what is recorded when it is taken, and refuse what belongs to no prompt of the call",
+    _expect_own(
+        again,
+        prompts[::-1],
+        "clear what is recorded when it is taken, and refuse what belongs to no prompt of the call",
+        STALE if [sample.token_ids for sample in again] == prompts else "",
     )
     for number, (one, other) in enumerate(zip(first, again[::-1], strict=True)):
         _compare(
@@ -148,7 +129,7 @@ def test_second_call_equals_first(engine: SharedEngine, prompts: list[list[int]]
             one,
             other,
             f"prompt {number} in the first and the second call",
-            STALE if _same(engine, other, first[-1 - number]) else UNCLEAR,
+            STALE if equal(engine, other, first[-1 - number]) else UNCLEAR,
             "clear what is recorded when it is taken, and run the step that tells workers of finished requests",
         )
 

@@ -48,12 +48,11 @@ def test_long_prompts(
             f"all.{number}.{layer}": reference[f"crowd.{number - 1}.{layer}"] for layer in engine.spec.layers
         }
     agree(
+        engine,
         engine.capture(asked),
         asked,
         expected,
         "all",
-        spec=engine.spec,
-        tolerance=engine.tolerance,
         cause="right for few rows only: a buffer has an end, or the last position was left out",
         advice="make room for max_num_batched_tokens rows a forward and max_model_len a prompt, or refuse more",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import recognition
 from .arrays import difference, storage
@@ -15,29 +15,38 @@ if TYPE_CHECKING:
     from .clients.contract import EngineSpec, Sample
 
 
+class Engine(Protocol):
+    """What is to be known of an engine whose samples are looked at; ``tolerance`` is of `arrays.TOLERANCES`."""
+
+    @property
+    def spec(self) -> EngineSpec: ...
+
+    @property
+    def tolerance(self) -> float: ...
+
+
 def agree(
+    engine: Engine,
     samples: Sequence[Sample],
     prompts: Sequence[Sequence[int]],
     reference: Mapping[str, Any],
     name: str,
     *,
-    spec: EngineSpec,
-    tolerance: float,
     cause: str,
     advice: str,
 ) -> None:
     """Every sample has its prompt's ids, all its rows, the reference's values, and is `sound`.
 
     Args:
+        engine: whose they are.
         samples: one a prompt, in order.
         prompts: what was asked for.
         reference: ``{"<set>.<prompt>.<layer>": [n, hidden_size]}``.
         name: the set that the prompts are.
-        spec: the engine's.
-        tolerance: the engine's, of `arrays.TOLERANCES`.
         cause: of any difference, for the finding, beside what the rows are recognised as.
         advice: what to do about it.
     """
+    spec, tolerance = engine.spec, engine.tolerance
     given = [list(sample.token_ids) for sample in samples]
     expect(
         len(given) == len(prompts),
@@ -100,6 +109,13 @@ def sound(sample: Sample, spec: EngineSpec, what: str, cause: str = "") -> None:
             cause=f"{before}this call's states are of another shape, dtype or storage than the first call's",
             advice=advice,
         )
+
+
+def equal(engine: Engine, one: Sample, other: Sample) -> bool:
+    """Whether two samples of an engine have the same states."""
+    return all(
+        difference(states, other.states[layer]).within(engine.tolerance) for layer, states in one.states.items()
+    )
 
 
 def _said(shape: list[int], dtype: str, device: str, contiguous: bool) -> str:

@@ -98,19 +98,17 @@ def ensure(build: Build, *, name: str | None = None, requirements: Sequence[str]
         )
     requirements = [local.pinned(requirement) for requirement in requirements]
     path = root() / (name or folder_name(build, requirements))
-    wanted = fingerprint(build, requirements)
     start = time.monotonic()
-    checkout = str(sources.PROJECT)
+    marker = {"fingerprint": fingerprint(build, requirements), "checkout": str(sources.PROJECT)}
     with _locked(path):
         made = _marker(path)
-        missing = made.get("fingerprint") != wanted
+        missing = made.get("fingerprint") != marker["fingerprint"]
         if missing:
             (path / MARKER).unlink(missing_ok=True)  # First: whatever ends this early, nobody takes it for whole.
             installing.install(build, path, requirements)
-        elif made.get("checkout") != checkout:
+        elif made != marker:
             installing.point_here(build, path)
-        if missing or made.get("checkout") != checkout:
-            marker = {"fingerprint": wanted, "checkout": checkout}
+        if made != marker:
             (path / MARKER).write_text(json.dumps(marker), encoding="utf-8")
         if here := [requirement for requirement in requirements if local.path(requirement)]:
             installing.renew(build, path, here)

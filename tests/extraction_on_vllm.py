@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,14 @@ ALONE = ("--max-num-seqs", "1")
 SHARED = Path("/dev/shm")  # noqa: S108 - where shared memory lives, not a temporary file.
 # What vLLM's reader of its connector's files is in; older releases have the connector without it, or neither.
 READER = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What `agree` wants to know of an engine that is gone by then."""
+
+    spec: EngineSpec
+    tolerance: float = TOLERANCE
 
 
 class Place:
@@ -116,12 +125,11 @@ def test_connector_layout_holds_what_hugging_face_computes(place: Place, connect
         samples.append(Sample(token_ids=held["token_ids"].tolist(), states=layers))
     expected = {f"all.{number}.{part}": rows for number, parts in enumerate(states) for part, rows in parts.items()}
     agreement.agree(
+        Judged(EngineSpec(model=str(place.model), layers=LAYERS)),
         samples,
         place.ids,
         expected,
         "all",
-        spec=EngineSpec(model=str(place.model), layers=LAYERS),
-        tolerance=TOLERANCE,
         cause="extraction",
         advice="see the states",
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from harness.agreement import agree, sound
+from harness.agreement import agree, equal, sound
 from harness.clients.contract import EngineSpec, Sample
 from harness.findings import BrokenPromiseError
 
@@ -28,6 +28,12 @@ REFERENCE = {
 }
 
 
+@dataclass(frozen=True)
+class Judged:
+    spec: EngineSpec
+    tolerance: float = 1e-5
+
+
 @pytest.fixture
 def spec(tmp_path: Path) -> EngineSpec:
     (tmp_path / "config.json").write_text(
@@ -44,7 +50,7 @@ def _samples() -> list[Sample]:
 
 
 def _agree(samples: list[Sample], spec: EngineSpec) -> None:
-    agree(samples, PROMPTS, REFERENCE, "set", spec=spec, tolerance=1e-5, cause="a chunk", advice="look")
+    agree(Judged(spec), samples, PROMPTS, REFERENCE, "set", cause="a chunk", advice="look")
 
 
 def _changed(change: Callable[[dict[Any, Any]], dict[Any, Any]]) -> Callable[[list[Sample]], list[Sample]]:
@@ -82,6 +88,15 @@ def test_what_differs_is_a_finding(
 ) -> None:
     with pytest.raises(BrokenPromiseError, match=said):
         _agree(change(_samples()), spec)
+
+
+def test_equal_is_within_the_engines_tolerance(spec: EngineSpec) -> None:
+    one, other = _samples()
+    assert equal(Judged(spec), one, _samples()[0])
+    moved = replace(one, states={3: one.states[3], 1: one.states[1] + 0.01})
+    assert not equal(Judged(spec), one, moved)
+    assert equal(Judged(spec, tolerance=0.1), one, moved)
+    assert not equal(Judged(spec), one, other)
 
 
 def test_cause_of_the_case_comes_first(spec: EngineSpec) -> None:

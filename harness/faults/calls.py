@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.checkpoint import model_config
-
-from .changing import of_samples
+from .changing import changed, in_buffers, of_samples
 from .recorded import RecordedClient, RecordedEngine, states_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.arrays import Array
-    from harness.clients.contract import EngineSpec, Sample
+    from harness.clients.contract import Sample
 
 # Where a buffer ends, in rows of a call: more than the batch has.
 ROWS = 256
-
-
-def _changed(sample: Sample, change: Callable[[Array], Array]) -> Sample:
-    return replace(sample, states={layer: change(states) for layer, states in sample.states.items()})
 
 
 # The number of prompts, and of rows.
@@ -38,7 +32,7 @@ def rows_past_a_buffers_end(samples: list[Sample]) -> list[Sample]:
         def cut(states: Array, whole: int = whole) -> Array:
             return np.concatenate([states[:whole], np.zeros_like(states[whole:])])
 
-        given.append(_changed(sample, cut))
+        given.append(changed(sample, cut))
         start += len(sample.token_ids)
     return given
 
@@ -52,7 +46,7 @@ def pairs_lost(samples: list[Sample]) -> list[Sample]:
 def three_prompts_shifted(samples: list[Sample]) -> list[Sample]:
     if len(samples) != 3:  # noqa: PLR2004 - as many as are called three.
         return samples
-    return [_changed(sample, lambda states: np.roll(states, 1, axis=0)) for sample in samples]
+    return [changed(sample, lambda states: np.roll(states, 1, axis=0)) for sample in samples]
 
 
 # Prompts that are equal.
@@ -61,11 +55,11 @@ def three_prompts_shifted(samples: list[Sample]) -> list[Sample]:
 def _of_equal_ones(change: Callable[[Array], Array]) -> RecordedClient:
     """A client that changes the samples of prompts that are given twice in a call."""
 
-    def changed(samples: list[Sample]) -> list[Sample]:
+    def equal_ones(samples: list[Sample]) -> list[Sample]:
         ids = [sample.token_ids for sample in samples]
-        return [_changed(each, change) if ids.count(each.token_ids) > 1 else each for each in samples]
+        return [changed(each, change) if ids.count(each.token_ids) > 1 else each for each in samples]
 
-    return of_samples(changed)
+    return of_samples(equal_ones)
 
 
 equal_prompts_share_rows = _of_equal_ones(lambda states: np.concatenate([states, states]))
@@ -74,54 +68,25 @@ equal_prompts_empty = _of_equal_ones(np.zeros_like)
 # Later calls than the first.
 
 
-class _Calls(RecordedEngine):
-    """Knows which call it is in, the first being 1."""
+def _of_later_calls(change: Callable[[Sample], Sample]) -> RecordedClient:
+    """A client that changes its samples from the second call on."""
 
-    number = 0
+    class Later(RecordedEngine):
+        first = True
 
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        self.number += 1
-        return super().capture(prompts)
+        def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
+            samples = super().capture(prompts)
+            first, self.first = self.first, False
+            return samples if first else [change(sample) for sample in samples]
 
-
-class _Widened(_Calls):
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        samples = super().capture(prompts)
-        if self.number == 1:
-            return samples
-        return [_changed(sample, lambda states: np.asfortranarray(states, np.float64)) for sample in samples]
+    return RecordedClient(Later)
 
 
-class _InModelOrder(_Calls):
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        samples = super().capture(prompts)
-        if self.number == 1:
-            return samples
-        return [replace(sample, states=dict(sorted(sample.states.items()))) for sample in samples]
-
-
-class _BuffersInTurn(_Calls):
-    """Samples are views of two buffers, which calls fill in turn."""
-
-    def __init__(self, spec: EngineSpec) -> None:
-        super().__init__(spec)
-        self.buffers = np.zeros((2, len(spec.layers), 2048, model_config(spec.model)["hidden_size"]), np.float32)
-
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        start, given = 0, []
-        for sample in super().capture(prompts):
-            stop = start + len(sample.token_ids)
-            buffer = self.buffers[self.number % 2, :, start:stop]
-            for place, states in enumerate(sample.states.values()):
-                buffer[place] = states
-            given.append(replace(sample, states={layer: buffer[at] for at, layer in enumerate(sample.states)}))
-            start = stop
-        return given
-
-
-dtype_of_later_calls = RecordedClient(_Widened)
-layers_of_later_calls = RecordedClient(_InModelOrder)
-two_buffers_in_turn = RecordedClient(_BuffersInTurn)
+dtype_of_later_calls = _of_later_calls(
+    lambda sample: changed(sample, lambda states: np.asfortranarray(states, np.float64))
+)
+layers_of_later_calls = _of_later_calls(lambda sample: replace(sample, states=dict(sorted(sample.states.items()))))
+two_buffers_in_turn = in_buffers(2)
 
 # Layers that were asked for, of those that there are.
 

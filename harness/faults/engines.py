@@ -9,11 +9,9 @@ from dataclasses import replace
 from multiprocessing import resource_tracker, shared_memory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from harness.checkpoint import model_config
 from harness.errors import NotApplicableError, WorkerDiedError
 
+from .changing import changed, in_buffers
 from .recorded import RecordedClient, RecordedEngine, Worker
 
 if TYPE_CHECKING:
@@ -46,25 +44,6 @@ class _StaleStates(_Late):
         return [replace(one, states=other.states) for one, other in zip(self.before, stale, strict=True)]
 
 
-class _OneBuffer(RecordedEngine):
-    """Samples are views of one buffer, from its beginning in every call."""
-
-    def __init__(self, spec: EngineSpec) -> None:
-        super().__init__(spec)
-        self.buffer = np.zeros((len(spec.layers), 1024, model_config(spec.model)["hidden_size"]), np.float32)
-
-    def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
-        start, given = 0, []
-        for sample in super().capture(prompts):
-            stop = start + len(sample.token_ids)
-            for place, states in enumerate(sample.states.values()):
-                self.buffer[place, start:stop] = states
-            views = {layer: self.buffer[place, start:stop] for place, layer in enumerate(sample.states)}
-            given.append(replace(sample, states=views))
-            start = stop
-        return given
-
-
 class _Drifting(RecordedEngine):
     """Every further call is off by more: something is added up that should begin anew."""
 
@@ -72,15 +51,12 @@ class _Drifting(RecordedEngine):
 
     def capture(self, prompts: Sequence[Sequence[int]]) -> list[Sample]:
         self.drift += 0.01
-        return [
-            replace(sample, states={layer: states + self.drift for layer, states in sample.states.items()})
-            for sample in super().capture(prompts)
-        ]
+        return [changed(sample, lambda states: states + self.drift) for sample in super().capture(prompts)]
 
 
 reply_late_by_one_call = RecordedClient(_Late)
 states_of_the_previous_call = RecordedClient(_StaleStates)
-buffer_used_by_the_next_call = RecordedClient(_OneBuffer)
+buffer_used_by_the_next_call = in_buffers(1)
 states_drift = RecordedClient(_Drifting)
 
 # Replies and ranks.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .changing import CHUNK, of_layers, of_samples, of_states
+from .changing import CHUNK, changed, of_layers, of_samples, of_states
 from .recorded import RecordedClient, recorded
 from .recording import WITH_PARTS
 
@@ -60,10 +60,7 @@ def rows_shifted(states: Array) -> Any:
 def rows_shifted_in_a_batch(samples: list[Sample]) -> list[Sample]:
     if len(samples) == 1:
         return samples
-    return [
-        replace(sample, states={layer: np.roll(states, -1, axis=0) for layer, states in sample.states.items()})
-        for sample in samples
-    ]
+    return [changed(sample, lambda states: np.roll(states, -1, axis=0)) for sample in samples]
 
 
 @of_states

@@ -190,7 +190,7 @@ def cast(made: dict[str, torch.Tensor], dtype: str) -> dict[str, torch.Tensor]:
 
 
 def write(folder: Path, *, seed: int = 0, dtype: str = "float32", ranks: int = 2) -> Path:
-    """Write config, tokenizer and ``model.safetensors`` into a folder: 2M parameters for two ranks, 9M for eight.
+    """Write config, tokenizer and ``model.safetensors`` into a folder: 2M parameters for two ranks, 7M for eight.
 
     Raises:
         UsageError: as `config`.
