@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from harness import adapters, delivery
+from harness.adapters.ahead import Ahead
 from harness.clients.contract import EngineSpec, check_spec
 from harness.clients.extract import ExtractEngine
 from harness.clients.extraction import files
@@ -46,6 +47,7 @@ class PlainEngine:
         self._numbers = itertools.count()
         self._adapter = adapters.select()(spec)
         self._adapter.boot()
+        self._ahead = Ahead(self._adapter)
         self._workers = [identity["pid"] for identity in self._adapter.rpc("harness_identity")]
 
     def deliver(self, prompts: Sequence[Sequence[int]], folder: str) -> dict[str, float]:
@@ -56,8 +58,8 @@ class PlainEngine:
     def _prefill(self, prompts: Sequence[Sequence[int]]) -> None:
         for prompt in prompts:
             self._adapter.add(f"bench-{next(self._numbers)}", prompt)
-        while self._adapter.busy():
-            self._adapter.step()
+        while self._ahead.busy():
+            self._ahead.step()
 
     def close(self) -> None:
         end(self._adapter.close, self._workers)

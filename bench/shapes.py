@@ -43,7 +43,7 @@ class Shape:
     ``layers`` are outputs of decoder layers. The last is not among them: up to 0.24.0 vLLM's own extraction loses
     DeepseekV2's (`harness.clients.extraction.refusals`).
     ``prompts`` and ``tokens`` are what a round has if nothing else is said; ``budget`` is ``max_num_batched_tokens``.
-    ``parts``: ways that get the first half, quarter or eighth of a round's prompts only, as they are that slow.
+    ``parts``: ways that get so large a part of a round's prompts only, the first ones: a quarter where it says 4.
     """
 
     config: dict[str, Any]
@@ -98,12 +98,12 @@ SHAPES: dict[Device, Shape] = {
         config=WIDE,
         layers=(0, 2, 4, 6),
         dtype="bfloat16",
-        # Two seconds of prefill: what is still to be written when it ends is then a small part of a round.
-        prompts=512,
+        # Some four seconds of prefill: what is still to be written when it ends is then a small part of a round.
+        prompts=1024,
         tokens=512,
         budget=8192,
         # Engines share the GPU and boot at the same time: a fixed cache, as profiling would count the others in.
         arguments={"load_format": "dummy", "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 4 * 2**30},
-        parts={"reply": 8, "connector": 4, "extract-writers-1": 4},
+        parts={"reply": 16, "connector": 8, "extract-writers-1": 8},
     ),
 }

@@ -21,9 +21,8 @@ class Way:
     """One way.
 
     ``engine`` is a client in `engines`, and ways of the same one share it; ``how`` is what its ``deliver`` is called
-    with. ``through_llm`` is an engine as ``vllm.LLM`` makes it by itself: with an
-    EngineCore process, and asynchronous scheduling where vLLM takes it. ``connector`` has it extract. ``writes`` is
-    whether files are looked for, ``keeps`` whether they stay for the next round.
+    with. ``through_llm`` is an engine as ``vllm.LLM`` makes it by itself, with an EngineCore process. ``connector``
+    has it extract. ``writes`` is whether files are looked for, ``keeps`` whether they stay for the next round.
     """
 
     name: str
@@ -97,8 +96,6 @@ class Plan:
     def spec(self, way: Way, model: Path, folder: Path) -> EngineSpec:
         """The engine of a way that delivers into ``folder``."""
         own: dict[str, Any] = {}
-        if way.through_llm:
-            own["async_scheduling"] = None
         if way.connector:
             own |= arguments.engine_arguments(self.shape.layers, folder, self.device)
         return EngineSpec(
@@ -111,9 +108,10 @@ class Plan:
             dtype=self.shape.dtype,
             max_model_len=self.tokens + 1,
             max_num_batched_tokens=self.shape.budget,
-            # Twice what a step takes: with asynchronous scheduling, finished requests keep their slots for one more.
+            # Twice what a step takes: while the next one is under way, requests that are done keep their slots.
             max_num_seqs=max(16, 2 * self.shape.budget // self.tokens),
             enable_chunked_prefill=True,
+            async_scheduling=None,
             extension=way.extension,
             extra_arguments={**self.shape.arguments, **own},
             timeout=self.timeout,

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
     """Keyword arguments for ``vllm.LLM`` and ``vllm.EngineArgs``.
 
-    ``async_scheduling`` is set: its default turned from off to automatic in 0.14.1 (config/scheduler.py),
-    and from 0.14.1 to 0.23.0 the single-process executor then replies with an unfinished output.
+    ``async_scheduling`` is set unless the spec leaves it to vLLM: its default turned from off to automatic in 0.14.1
+    (config/scheduler.py), and from 0.14.1 to 0.23.0 the single-process executor then replies with an unfinished
+    output.
     """
     arguments: dict[str, Any] = {
         "model": spec.model,
@@ -30,12 +31,13 @@ def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
         "enable_prefix_caching": spec.enable_prefix_caching,
         "enable_chunked_prefill": spec.enable_chunked_prefill,
         "long_prefill_token_threshold": spec.long_prefill_token_threshold,
-        "async_scheduling": spec.async_scheduling,
         "trust_remote_code": spec.trust_remote_code,
         "worker_extension_cls": spec.extension,
         "disable_log_stats": True,
         **spec.extra_arguments,
     }
+    if spec.async_scheduling is not None:
+        arguments["async_scheduling"] = spec.async_scheduling
     if spec.num_kv_blocks is not None:
         arguments["num_gpu_blocks_override"] = spec.num_kv_blocks
     if spec.block_size is not None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from snapshots_on_disk import capabilities_of, recorded
 from test_probing import NO_EOS, OLDEST, TWO_PHASE
 
 from harness import adapters, capabilities, releases, surface
+from harness.adapters.ahead import Ahead
 from harness.capabilities import Capabilities
 from harness.clients.contract import EngineSpec
 from harness.errors import EnvironmentUnusableError, NotApplicableError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from harness.adapters.base import Adapter
+    from harness.clients.contract import ExecutorBackend
 
 # 0.33.0, the only release of that generation, has no CPU build: there is nothing to record it on.
 UNRECORDED = {"moved-planner"}
@@ -149,6 +152,10 @@ class Scheduler:
         self.aborted += request_ids
 
 
+def _later(given: Any, non_block: bool) -> Any:
+    return SimpleNamespace(result=lambda: given) if non_block else given
+
+
 class Executor:
     def __init__(self, has: Capabilities, calls: list[str]) -> None:
         self.has, self.calls = has, calls
@@ -178,17 +185,17 @@ class Executor:
     def compile_or_warm_up_model(self) -> None:
         self.calls.append("warm up")
 
-    def execute_model(self, scheduled: list[str]) -> ModelRunnerOutput | None:
+    def execute_model(self, scheduled: list[str], *, non_block: bool = False) -> Any:
         if self.owed:
             raise RuntimeError(f"Worker failed with error '{STATE_ERROR}'")
         self.served += scheduled
         self.owed = self.has.sample_tokens and bool(scheduled)
-        return None if self.owed else ModelRunnerOutput()
+        return _later(None if self.owed else ModelRunnerOutput(), non_block)
 
-    def sample_tokens(self, _grammar: None) -> ModelRunnerOutput:
+    def sample_tokens(self, _grammar: None, *, non_block: bool = False) -> Any:
         assert self.owed
         self.owed = False
-        return ModelRunnerOutput()
+        return _later(ModelRunnerOutput(), non_block)
 
     def collective_rpc(
         self, method: str, *, timeout: float, args: tuple[Any, ...], unique_reply_rank: int | None = None
@@ -350,6 +357,81 @@ def test_steps_run_every_request_and_tell_of_the_finished(boot: Any, name: str) 
     assert not adapter.executor.owed
 
 
+@pytest.mark.parametrize("name", adapters.GENERATIONS)
+def test_batches_ahead_run_every_request_and_tell_of_the_finished(boot: Any, name: str) -> None:
+    adapter, _calls = boot(name)
+    ahead = Ahead(adapter)
+    for number in range(3):
+        adapter.add(f"r{number}", [5, 6])
+        ahead.step()
+    while ahead.busy():
+        ahead.step()
+    assert adapter.executor.served == ["r0", "r1", "r2"]
+    assert not adapter.executor.owed
+
+
+class Waiting(Executor):
+    """Gives what is not there yet, and says what is waited for; ``fails`` is a phase that raises."""
+
+    fails = ""
+
+    def execute_model(self, scheduled: list[str], *, non_block: bool = False) -> Any:
+        return self._later("forward", super().execute_model(scheduled), non_block)
+
+    def sample_tokens(self, grammar: None, *, non_block: bool = False) -> Any:
+        return self._later("sampled", super().sample_tokens(grammar), non_block)
+
+    def _later(self, phase: str, given: Any, non_block: bool) -> Any:
+        self.calls.append(phase)
+
+        def result() -> Any:
+            self.calls.append(f"wait for {phase}")
+            if phase == self.fails:
+                raise ValueError(f"{phase} failed")
+            return given
+
+        return SimpleNamespace(result=result) if non_block else given
+
+
+def _waiting(boot: Any, backend: ExecutorBackend = "mp") -> tuple[Adapter, Waiting, list[str]]:
+    adapter, calls = boot("two-phase", spec=replace(SPEC, executor_backend=backend))
+    executor = Waiting(adapter.executor.has, calls)
+    adapter.executor = executor
+    calls.clear()
+    return adapter, executor, calls
+
+
+def test_both_phases_are_asked_for_before_one_is_waited_for(boot: Any) -> None:
+    adapter, _executor, calls = _waiting(boot)
+    output = adapter.begin(Batch(["r0"]))
+    assert calls == ["forward", "sampled"]
+    assert isinstance(output(), ModelRunnerOutput)
+    assert calls[2:] == ["wait for forward", "wait for sampled"]
+
+
+def test_a_batch_without_tokens_has_no_second_phase(boot: Any) -> None:
+    adapter, _executor, calls = _waiting(boot)
+    assert isinstance(adapter.begin(Batch())(), ModelRunnerOutput)
+    assert calls == ["forward", "wait for forward"]
+
+
+def test_what_a_forward_raised_is_not_hidden_by_the_second_phase(boot: Any) -> None:
+    adapter, executor, calls = _waiting(boot)
+    executor.fails = "forward"
+    output = adapter.begin(Batch(["r0"]))
+    with pytest.raises(ValueError, match="forward failed"):
+        output()
+    assert "wait for sampled" not in calls
+
+
+def test_nothing_is_under_way_through_ray(boot: Any) -> None:
+    adapter, _executor, calls = _waiting(boot, "ray")
+    output = adapter.begin(Batch(["r0"]))
+    assert calls == ["forward", "sampled"]
+    assert isinstance(output(), ModelRunnerOutput)
+    assert calls == ["forward", "sampled"], "it was waited for before"
+
+
 @pytest.mark.parametrize(("name", "takes"), [("single-phase", True), ("two-phase", True), ("moved-planner", False)])
 def test_request_gets_the_end_token_where_it_is_needed(boot: Any, name: str, takes: bool) -> None:
     adapter, _calls = boot(name)
@@ -383,12 +465,12 @@ def test_a_phase_that_is_owed_blocks_the_next_step_and_is_paid_in_the_end(
 class Forgetful(Executor):
     """As model runner V2: a batch that is owed is forgotten when the next one comes."""
 
-    def execute_model(self, scheduled: list[str]) -> ModelRunnerOutput | None:
+    def execute_model(self, scheduled: list[str], *, non_block: bool = False) -> Any:
         self.owed = False
-        return super().execute_model(scheduled)
+        return super().execute_model(scheduled, non_block=non_block)
 
-    def sample_tokens(self, grammar: None) -> Any:
-        return super().sample_tokens(grammar) if self.owed else None
+    def sample_tokens(self, grammar: None, *, non_block: bool = False) -> Any:
+        return super().sample_tokens(grammar, non_block=non_block) if self.owed else None
 
 
 @pytest.mark.parametrize(

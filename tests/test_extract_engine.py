@@ -7,6 +7,7 @@ import os
 from array import array
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from harness.extraction.layouts import Text
 from harness.worker_calls import NumberedCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from harness.adapters.base import Adapter
 
@@ -74,11 +75,12 @@ class Worker(NumberedCalls):
 
 
 class FakeAdapter:
-    """Scheduler and executor in one: a prompt a step, on both ranks."""
+    """Scheduler and executor in one: a prompt a step, on both ranks. A batch is the prompt, or none."""
 
     def __init__(self) -> None:
         self.workers = [Worker(0), Worker(1)]
         self.requests: deque[tuple[str, Sequence[int]]] = deque()
+        self.under_way = 0
         self.most = 0
         self.stuck = False
         self.broken: Exception | None = None
@@ -98,17 +100,23 @@ class FakeAdapter:
         return bool(self.requests)
 
     def get_num_unfinished_requests(self) -> int:
-        return len(self.requests)
+        return len(self.requests) + self.under_way
 
-    def step(self) -> int:
+    def schedule(self) -> Any:
+        batch = [] if self.stuck or not self.requests else [self.requests.popleft()]
+        self.under_way += len(batch)
+        return SimpleNamespace(batch=batch, total_num_scheduled_tokens=sum(len(prompt) for _request, prompt in batch))
+
+    def begin(self, scheduled: Any) -> Callable[[], None]:
         if self.broken is not None:
             raise self.broken
-        if self.stuck:
-            return 0
-        request, prompt = self.requests.popleft()
-        for worker in self.workers:
-            worker.forward(request, prompt)
-        return len(prompt)
+        for request, prompt in scheduled.batch:
+            for worker in self.workers:
+                worker.forward(request, prompt)
+        return lambda: None
+
+    def update_from_output(self, scheduled: Any, _output: None) -> None:
+        self.under_way -= len(scheduled.batch)
 
     def close(self) -> None: ...
 

@@ -17,7 +17,7 @@ from harness.errors import NotApplicableError
 from . import prefix_cache, shims
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from harness.clients.contract import EngineSpec
 
@@ -162,6 +162,15 @@ class Adapter(abc.ABC):
     @abc.abstractmethod
     def run(self, scheduled: Any) -> Any:
         """One batch through the executor: its ``ModelRunnerOutput``."""
+
+    def begin(self, scheduled: Any) -> Callable[[], Any]:
+        """Have one batch run.
+
+        Returns:
+            What waits for its ``ModelRunnerOutput``; it is there already where the executor gives nothing earlier.
+        """
+        output = self.run(scheduled)
+        return lambda: output
 
     @abc.abstractmethod
     def protocol(self, requests: Sequence[tuple[str, list[int]]], *, skip: int) -> list[dict[str, str]]:

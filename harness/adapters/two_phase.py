@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .base import Adapter, kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class TwoPhase(Adapter):
@@ -17,6 +17,26 @@ class TwoPhase(Adapter):
         """Both phases. A batch without tokens has no second one: ``execute_model`` then gives the output."""
         output = self.executor.execute_model(scheduled)
         return self.executor.sample_tokens(None) if output is None else output
+
+    def begin(self, scheduled: Any) -> Callable[[], Any]:
+        """As `Adapter.begin`. Both phases are asked for, and workers take them in turn.
+
+        Not through Ray: its compiled graph runs in a thread of its own in each worker (`_compiled_ray_dag`,
+        v1/executor/ray_executor.py, 0.11.1 to 0.26.0), so what a client asks of workers would come into a batch.
+        """
+        if self.spec.executor_backend == "ray":
+            return super().begin(scheduled)
+        forward = self.executor.execute_model(scheduled, non_block=True)
+        if not scheduled.total_num_scheduled_tokens:
+            given: Callable[[], Any] = forward.result
+            return given
+        sampled = self.executor.sample_tokens(None, non_block=True)
+
+        def output() -> Any:
+            forward.result()  # Raises what the forward did; the second phase only knows that there was none.
+            return sampled.result()
+
+        return output
 
     def protocol(self, requests: Sequence[tuple[str, list[int]]], *, skip: int) -> list[dict[str, str]]:
         records: list[dict[str, str]] = []

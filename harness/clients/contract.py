@@ -31,6 +31,7 @@ class EngineSpec:
 
     ``layers`` are outputs of decoder layers, 0-based, in the order the samples give them.
     ``tokenizer`` has vLLM load the checkpoint's, which a multimodal model asks for also where prompts are token ids.
+    ``async_scheduling`` is vLLM's, and None whatever its default makes of that.
     ``timeout`` bounds every reply of a worker, in seconds; booting is bounded by whoever opens.
     ``extra_arguments`` are vLLM engine arguments that only one build needs (see `releases.Repair`).
     ``repairs`` are names of `Repair`, and of stand-ins, that the client applies to somebody else's code.
@@ -52,7 +53,7 @@ class EngineSpec:
     long_prefill_token_threshold: int = 0
     block_size: int | None = None
     num_kv_blocks: int | None = None
-    async_scheduling: bool = False
+    async_scheduling: bool | None = False
     trust_remote_code: bool = False
     tokenizer: bool = False
     extension: str = "harness.worker.CaptureExtension"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import processes
+from harness.adapters.ahead import Ahead
 from harness.engine_arguments import set_variables
 from harness.errors import CaptureError, DeliveryError, InvalidPromptError, ReplyTimeoutError
 from harness.extraction.feed import Feed, announced
@@ -45,6 +46,7 @@ class ExtractEngine(ExecutorEngine):
     def __init__(self, spec: EngineSpec, adapter: Adapter, tuning: Tuning) -> None:
         super().__init__(spec, adapter)
         self._tuning = tuning
+        self._ahead = Ahead(adapter)
         self._run = 0
         self._feed = Feed()
         self._asked = 0.0
@@ -96,8 +98,8 @@ class ExtractEngine(ExecutorEngine):
             while self._feed.waiting and not self._feed.failed and (left := deadline - time.monotonic()) > 0:
                 if self._starves() or time.monotonic() - self._asked > POLL_SECONDS:
                     self._exchange(0.0)
-                elif self._adapter.busy():
-                    if self._adapter.step():
+                elif self._ahead.busy():
+                    if self._ahead.step():
                         self._moved = time.monotonic()
                 else:
                     self._exchange(min(left, POLL_SECONDS))
@@ -156,8 +158,8 @@ class ExtractEngine(ExecutorEngine):
         """Take what a run that failed has left out of the scheduler: nobody waits for it any more."""
         with self._calls.watched(fatal=(CaptureError,)):
             self._adapter.abort([self._name(index) for index in self._feed.waiting])
-            while self._adapter.busy():
-                self._adapter.step()
+            while self._ahead.busy():
+                self._ahead.step()
 
     def _name(self, index: int) -> str:
         """A request's: runs are numbered, so that none is taken for one of an earlier run."""
@@ -205,7 +207,10 @@ class ExtractClient:
         from harness import adapters
 
         check_spec(spec)
-        spec = replace(spec, extension=extension(spec.extension))
+        # Workers that schedule asynchronously begin the next batch before the device is done with the last one. In
+        # the process itself they cannot (`engine_arguments`).
+        asynchronous = None if spec.executor_backend == "mp" else spec.async_scheduling
+        spec = replace(spec, extension=extension(spec.extension), async_scheduling=asynchronous)
         set_variables(spec)
         adapter = adapters.select()(spec)
         adapter.boot()
