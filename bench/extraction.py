@@ -76,9 +76,14 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _raw(plan: Plan, folder: Path) -> dict[str, Any]:
-    """The machine's own marks, or why there are none."""
+    """The machine's own marks."""
     size = plan.tokens * plan.shape.row_bytes
-    command = [sys.executable, "-m", "bench.raw", str(folder), str(plan.prompts), str(size), plan.device]
+    return _marks("bench.raw", str(folder), str(plan.prompts), str(size), plan.device)
+
+
+def _marks(module: str, *arguments: str) -> dict[str, Any]:
+    """What a module of ours measures by itself, or why there is nothing."""
+    command = [sys.executable, "-m", module, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RAW_SECONDS, check=True)
     except subprocess.TimeoutExpired:
@@ -147,8 +152,13 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         tmpfs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=options.tmpfs)))
-        facts = {**_facts(plan, environment), "raw_bytes_per_second": _raw(plan, tmpfs)}
+        facts = {
+            **_facts(plan, environment),
+            "raw_bytes_per_second": _raw(plan, tmpfs),
+            "capture_seconds_a_forward": _marks("bench.capture", plan.device),
+        }
         _say(f"raw: {json.dumps(facts['raw_bytes_per_second'])}")
+        _say(f"capture: {json.dumps(facts['capture_seconds_a_forward'])}")
         plan.shape.write(work / "model", plan.tensor_parallel_size)
         variables = build.environment if build else {}
         lanes = stack.enter_context(opened(plan, ways, work=work, tmpfs=tmpfs, variables=variables))

@@ -128,8 +128,8 @@ def test_a_run(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert (journal[0]["file"], journal[1]["rank"]) == ("0.safetensors", 1)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in lines] == ["booting", "up", "done"]
-    # Two forwards of 8192 rows of two layers, in two bytes a value, and a byte a row and layer.
-    staged = 2 * 8192 * 2 * (toy.HIDDEN_SIZE * 2 + 1)
+    # 8192 rows of two layers, twice, in two bytes a value, and a byte a row and layer.
+    staged = 8192 * 2 * (2 * toy.HIDDEN_SIZE * 2 + 1)
     assert lines[0]["staged_bytes"] == staged
     assert f"states take {staged:,} bytes of each rank's device" in lines[0]["text"]
     assert f"{place.output}/{conduct.LOGS}/engine.stderr.log has more" in lines[0]["text"]

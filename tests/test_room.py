@@ -12,7 +12,7 @@ ALL_LAYERS = Form(layers=61, hidden_size=7168, dtype="bfloat16")
 
 def test_what_states_take_is_two_forwards_of_rows_and_a_byte_a_row_and_layer() -> None:
     one = Form(layers=1, hidden_size=7168, dtype="bfloat16")
-    assert staged_bytes(one, 8192) == 2 * 8192 * (7168 * 2 + 1)
+    assert staged_bytes(one, 8192) == 8192 * (2 * 7168 * 2 + 1)
     assert staged_bytes(ALL_LAYERS, 8192) == 61 * staged_bytes(one, 8192)
 
 

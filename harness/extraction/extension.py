@@ -56,7 +56,7 @@ class ExtractExtension(CaptureExtension):
         self.harness_layers = tuple(layers)
         self.harness_form = Form(**form_of(config, len(layers)))
         try:
-            self.harness_staging = Staging(tokens=tokens, form=self.harness_form, device=device, count=room.STAGINGS)
+            self.harness_staging = Staging(tokens=tokens, form=self.harness_form, device=device)
         except torch.OutOfMemoryError:
             free, total = torch.cuda.mem_get_info(device)
             share = config.cache_config.gpu_memory_utilization

@@ -2,15 +2,14 @@
 
 This module is imported by worker processes: the standard library and torch only.
 
-With CUDA, all waits but the last are the device's own: the copies wait for the forward that filled a tensor, and the
-forward that is about to fill it again waits for the copies. Only writers wait, each for its own piece. On a CPU the
-same calls do their work at once.
+With CUDA, all waits but the last are the device's own: taking waits for the forward, the next forward's hooks wait
+until that is done, and copies and the next taking follow in turn. Only writers wait, each for its own piece. On a CPU
+the same calls do their work at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -55,74 +54,69 @@ class Memory:
         self.view = memoryview(b"")
 
 
-class Staged:
-    """One tensor ``[tokens, layers, hidden_size]``, its flags ``[tokens, layers]``, and who is done with it."""
-
-    def __init__(self, tokens: int, form: Form, device: torch.device) -> None:
-        shape = (tokens, form.layers, form.hidden_size)
-        self.states = torch.empty(shape, dtype=getattr(torch, form.dtype), device=device)
-        self.flags = torch.empty(shape[:2], dtype=torch.uint8, device=device)
-        self.computed = torch.cuda.Event() if device.type == "cuda" else None
-        self.copied = torch.cuda.Event() if device.type == "cuda" else None
-
-
 class Staging:
-    """Tensors that forwards fill in turn."""
+    """Two tensors on the device: what a forward's hooks fill, and the same rows as they go into files.
 
-    def __init__(self, *, tokens: int, form: Form, device: torch.device, count: int) -> None:
+    The first is ``[layers, tokens, hidden_size]``, so that a hook adds into one block of memory; that is all that a
+    forward has to do for a capture. The rest is done beside the next one, on a stream of its own: `take` puts the
+    rows into the second, ``[tokens, layers, hidden_size]``, and looks at them, and `copy` brings them to the ring.
+    """
+
+    def __init__(self, *, tokens: int, form: Form, device: torch.device) -> None:
+        dtype = getattr(torch, form.dtype)
         self.form = form
+        self._states = torch.empty((form.layers, tokens, form.hidden_size), dtype=dtype, device=device)
+        self._rows = torch.empty((tokens, form.layers, form.hidden_size), dtype=dtype, device=device)
+        self._flags = torch.empty((tokens, form.layers), dtype=torch.uint8, device=device)
         self._device = device
-        self._tensors = itertools.cycle([Staged(tokens, form, device) for _number in range(count)])
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._taken = torch.cuda.Event() if device.type == "cuda" else None
 
     @property
     def cuda(self) -> bool:
         return self._stream is not None
 
-    def next(self) -> Staged:
-        """The tensor that the coming forward fills; on the device, what it does waits until the copies of it are."""
-        staged = next(self._tensors)
-        if staged.copied is not None:
-            staged.copied.wait()  # Of the current stream. An event that was never recorded is no wait.
-        return staged
+    def layer(self, place: int, rows: int) -> torch.Tensor:
+        """Where a hook leaves the states of a layer, ``[rows, hidden_size]``: good until the next forward's.
 
-    def filled(self, staged: Staged, rows: int) -> None:
-        """A forward is on its way: have its rows checked."""
-        states, flags = staged.states[:rows], staged.flags[:rows]
-        # The largest value of each row and layer: NaN and infinity come through, and 0 is an empty row.
-        largest = torch.linalg.vector_norm(states, ord=float("inf"), dim=-1)
-        flags.copy_(torch.isfinite(largest).logical_not_())
-        flags.add_(largest == 0, alpha=2)
-        if staged.computed is not None:
-            staged.computed.record()
+        What the device does from here on waits until the last forward's have been taken.
+        """
+        if self._taken is not None:
+            self._taken.wait()  # Of the current stream. An event that was never recorded is no wait.
+        return self._states[place, :rows]
 
-    @contextlib.contextmanager
-    def copying(self, staged: Staged) -> Iterator[None]:
-        """While copies of a tensor are asked for: they come after its forward, and before it is filled again."""
-        if self._stream is None or staged.computed is None or staged.copied is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            staged.computed.wait()
-            yield
-            staged.copied.record()
+    def take(self, rows: int) -> None:
+        """Have the rows of the forward that was just begun put side by side, and checked.
 
-    def copy(self, staged: Staged, memory: Memory, row: int, count: int, place: int) -> Callable[[], None]:
-        """Have rows and their flags copied, one after the other, to a place in memory; within `copying`.
+        They replace the last forward's, of which all copies must have been asked for.
+        """
+        with self._beside(after_forward=True):
+            taken, flags = self._rows[:rows], self._flags[:rows]
+            _wide(taken).copy_(_wide(self._states[:, :rows]).transpose(0, 1))
+            if self._taken is not None:
+                self._taken.record()
+            # The largest value of each row and layer: NaN and infinity come through, and 0 is an empty row.
+            largest = torch.linalg.vector_norm(taken, ord=float("inf"), dim=-1)
+            flags.copy_(torch.isfinite(largest).logical_not_())
+            flags.add_(largest == 0, alpha=2)
+
+    def copy(self, memory: Memory, row: int, count: int, place: int) -> Callable[[], None]:
+        """Have rows that were taken copied, and their flags behind them, to a place in memory.
 
         Returns:
             What waits until they are there.
         """
         size = count * self.form.row_bytes
-        rows = memory.bytes[place : place + size].view(staged.states.dtype).view(count, *staged.states.shape[1:])
+        rows = memory.bytes[place : place + size].view(self._rows.dtype).view(count, *self._rows.shape[1:])
         flags = memory.bytes[place + size : place + size + count * self.form.layers].view(count, self.form.layers)
-        rows.copy_(staged.states[row : row + count], non_blocking=True)
-        flags.copy_(staged.flags[row : row + count], non_blocking=True)
-        if self._stream is None:
-            return _at_once
-        # Blocking: a thread that waits sleeps, and leaves the core to those that write.
-        event = torch.cuda.Event(blocking=True)
-        event.record()
+        with self._beside():
+            rows.copy_(self._rows[row : row + count], non_blocking=True)
+            flags.copy_(self._flags[row : row + count], non_blocking=True)
+            if self._stream is None:
+                return _at_once
+            # Blocking: a thread that waits sleeps, and leaves the core to those that write.
+            event = torch.cuda.Event(blocking=True)
+            event.record()
 
         def wait() -> None:
             torch.cuda.set_device(self._device)  # A thread begins on the first device, whichever its process uses.
@@ -130,10 +124,27 @@ class Staging:
 
         return wait
 
+    @contextlib.contextmanager
+    def _beside(self, *, after_forward: bool = False) -> Iterator[None]:
+        """On the stream that works beside the forwards, if there is one; in turn with all that was asked before."""
+        if self._stream is None:
+            yield
+            return
+        if after_forward:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            yield
+
     def settle(self) -> None:
         """Wait for all copies."""
         if self._stream is not None:
             self._stream.synchronize()
+
+
+def _wide(states: torch.Tensor) -> torch.Tensor:
+    """The same memory in elements of eight bytes, if they divide a row: a copy that rearranges moves single ones."""
+    whole = states.shape[-1] * states.element_size() % torch.int64.itemsize == 0
+    return states.view(torch.int64) if whole else states
 
 
 def _at_once() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from .run import Run
-    from .staging import Memory, Staged, Staging
+    from .staging import Memory, Staging
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Request:
 
 
 class Part(NamedTuple):
-    """Rows of a sample in a staging tensor: positions ``start`` on, ``row`` the first."""
+    """Rows of a sample among those that were taken: positions ``start`` on, ``row`` the first."""
 
     sample: int
     start: int
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 class Taps:
-    """What one worker captures: every forward into a staging tensor, and from there what the open run asks for.
+    """What one worker captures: every forward into the staging tensors, and from there what the open run asks for.
 
     A forward's rows are copied while the next one runs. Were they copied at once, the token that the step has to
     deliver would wait behind them on its way from the device.
@@ -59,10 +59,8 @@ class Taps:
         self._run: Run | None = None
         self._memory: Memory | None = None
         self._owner = (0, 1)
-        self._filling: Staged | None = None  # Set while a forward runs that is to be captured.
-        self._filled: Staged | None = None
-        self._parts: list[Part] = []  # Of the tensor that was filled last.
-        self._rows = 0
+        self._parts: list[Part] = []  # Of the rows that were taken last.
+        self._rows = 0  # Of the forward that runs, 0 in between.
         stack = decoder_stack(loaded_model(runner))
         for place, layer in enumerate(self._layers):
             stack.layers[layer].register_forward_hook(partial(self._capture, place, layer))
@@ -79,10 +77,10 @@ class Taps:
         self._parts = []
 
     def _capture(self, place: int, layer: int, _module: Any, _inputs: Any, output: Any) -> None:
-        if self._filling is None:  # Warm-up and profiling forwards do not come through `execute_model`.
+        if not self._rows:  # Warm-up and profiling forwards do not come through `execute_model`.
             return
         hidden, residual = output if isinstance(output, tuple) else (output, None)
-        into = self._filling.states[: self._rows, place]
+        into = self._staging.layer(place, self._rows)
         if residual is None:
             into.copy_(hidden[: self._rows])
         else:
@@ -90,38 +88,34 @@ class Taps:
         self.last[layer] = into
 
     def execute_model(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-        self._rows = scheduler_output.total_num_scheduled_tokens
-        if self._rows:
+        rows = self._rows = scheduler_output.total_num_scheduled_tokens
+        if rows:
             self.last = {}
-            self._filling = self._staging.next()
-        filled = self._filling
         try:
             result = self._execute_model(scheduler_output, *args, **kwargs)
         finally:
-            self._filling = None
-        if filled is not None:
-            self._staging.filled(filled, self._rows)
+            self._rows = 0
         self.flush()
-        if filled is not None:
-            self._filled = filled
+        if rows:
             self._begin(scheduler_output.scheduled_new_reqs)
             self._file(spans(self.runner, scheduler_output), scheduler_output)
+            if self._parts:
+                self._staging.take(rows)
         self._end(scheduler_output.finished_req_ids)
         return result
 
     def flush(self) -> None:
         """Have the rows of the last forward copied; waits while there is no room for them."""
         parts, self._parts = self._parts, []
-        run, memory, staged, staging = self._run, self._memory, self._filled, self._staging
-        if not parts or run is None or memory is None or staged is None:
+        run, memory = self._run, self._memory
+        if run is None or memory is None:
             return
-        with staging.copying(staged):
-            for part in parts:
+        for part in parts:
 
-                def copy(first: int, rows: int, place: int, row: int = part.row) -> Callable[[], None]:
-                    return staging.copy(staged, memory, row + first, rows, place)
+            def copy(first: int, rows: int, place: int, row: int = part.row) -> Callable[[], None]:
+                return self._staging.copy(memory, row + first, rows, place)
 
-                run.submit(part.sample, part.start, part.rows, copy)
+            run.submit(part.sample, part.start, part.rows, copy)
 
     def _index(self, request: str) -> int | None:
         """Which sample of the open run that is, if this rank writes it."""
