@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from . import case_findings, clients, endings, known_faults, settings, snapshots
+from . import case_findings, clients, endings, known_faults, settings, snapshots, sources
 from .collector import Collector, case_id
 from .errors import CaptureError, NotApplicableError
 from .findings import BrokenPromiseError, expect
@@ -191,11 +191,21 @@ def reference(engine: SharedEngine, run: Run) -> dict[str, Any]:
     return loaded
 
 
+def _model_runner(request: pytest.FixtureRequest) -> str:
+    """What runs the model in a case's engine, as far as its client shows it."""
+    try:
+        workers = request.getfixturevalue("workers")
+    except NotApplicableError:
+        return ""
+    return str(workers[0]["runner"])
+
+
 @pytest.fixture
 def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable[..., None]:
     """``matches(structure, cause=..., advice=...)``: equal to this release's snapshot, or a finding.
 
-    Somebody else's client is held to what ours recorded under the same setting.
+    Somebody else's client, and another checkpoint's engine, are held to what ours recorded under the same setting
+    and, where there are such, of the same model runner.
     """
     group = request.node.callspec.params.get("engine") if hasattr(request.node, "callspec") else None
 
@@ -206,6 +216,8 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
         folder = Path(run.snapshots)
         if ours is not None and settings.on_request(ours):
             folder = snapshots.of_setting(folder, ours.setting.name)
+        elif group is not None and ours != group:
+            folder = sources.of_runner(folder, lambda: _model_runner(request))
         release_snapshot = snapshot.use_extension(snapshots.in_folder(folder))
         name = request.node.name
         if group is not None:

@@ -24,6 +24,7 @@ RECORDING = """
     def test_other(engine, matches):
         matches(["b", "a"], cause="c", advice="a")
 """
+OURS = ("executor-mp-tp1", "executor-mp-tp2")
 FILES = {"test_reply.py": RECORDING, "conftest.py": flow.HOST_A_TOY}
 
 
@@ -134,6 +135,46 @@ THEIRS = flow.groups("toys:SOUND")
 def test_another_client_is_held_to_what_ours_recorded(recorded: Path, tmp_path: Path) -> None:
     code, record = flow.run(_copy(recorded, tmp_path), THEIRS, clients=("toys:SOUND",))
     assert (code, set(flow.outcomes(record).values())) == (0, {"passed"}), record
+
+
+@pytest.mark.parametrize(
+    ("client", "beside", "held_to"),
+    [
+        ("ON_V1", "v1", "c"),
+        ("ON_V2", "v1", "b"),
+        ("ON_V1", "v2", "b"),
+        ("ON_V2", "v2", "c"),
+        ("ON_V1", "", "b"),
+        ("SOUND", "v1", "b"),
+    ],
+    ids=lambda value: value or "none",
+)
+def test_an_engine_of_another_model_runner_is_held_to_what_was_recorded_with_that(
+    recorded: Path, tmp_path: Path, client: str, beside: str, held_to: str
+) -> None:
+    suite = _copy(recorded, tmp_path, '["b", "a"] -> ["c", "a"]')
+    (suite / "cases" / "conftest.py").unlink()  # Else another toy would be hosted.
+    rows = {
+        **json.loads(_file(suite).read_text(encoding="utf-8")),
+        **{f"test_other[{each}]": ["c", "a"] for each in OURS},
+    }
+    if beside:
+        folder = suite / "snapshots" / f"{flow.RELEASE}-{beside}"
+        folder.mkdir()
+        (folder / "test_reply.json").write_text(json.dumps(rows), encoding="utf-8")
+    _code, record = flow.run(suite, flow.groups(f"toys:{client}"), clients=(f"toys:{client}",))
+    passes = "passed" if held_to == "c" else "failed"
+    assert flow.outcomes(record) == {"test_reply": "passed", "test_other": passes}, record["cases"]
+
+
+def test_an_update_of_the_runs_own_leaves_those_of_a_model_runner(recorded: Path, tmp_path: Path) -> None:
+    suite = _copy(recorded, tmp_path, '["b", "a"] -> ["c", "a"]')
+    folder = suite / "snapshots" / f"{flow.RELEASE}-v1"
+    folder.mkdir()
+    (folder / "test_reply.json").write_text("{}\n", encoding="utf-8")
+    code, _record = flow.run(suite, flow.OURS, update_snapshots=True)
+    assert code == 0
+    assert (folder / "test_reply.json").read_text(encoding="utf-8") == "{}\n"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (
         "harness/report",
         "cases",
-        *(f"snapshots/{kept}" for kept in ("0.15.1", "0.16.0", "mp-pp2/0.15.1", "mp-pp2/0.16.0")),
+        *(f"snapshots/{kept}" for kept in ("0.15.1", "0.16.0", "mp-pp2/0.15.1", "mp-pp2/0.16.0", "0.16.0-v1")),
     ):
         (tmp_path / name).mkdir(parents=True)
     for name in (
@@ -49,6 +49,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("snapshots/0.15.1/test_x.json", False),
         ("snapshots/mp-pp2/0.16.0/test_x.json", True),
         ("snapshots/mp-pp2/0.15.1/test_x.json", False),
+        ("snapshots/0.16.0-v1/test_x.json", True),
         ("harness/report/page.css", False),
         ("README.md", False),
     ],

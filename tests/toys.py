@@ -80,6 +80,23 @@ class Speaking(Engine):
         print(f"{word} on stderr", file=sys.stderr, flush=True)
 
 
+class OnRunner(Engine):
+    """One that shows which of vLLM's model runners it has."""
+
+    module = ""
+
+    def identities(self) -> list[dict[str, Any]]:
+        return [{"pid": os.getpid(), "rank": 0, "runner": f"{self.module}.GPUModelRunner"}]
+
+
+class OnV1(OnRunner):
+    module = "vllm.v1.worker.gpu_model_runner"
+
+
+class OnV2(OnRunner):
+    module = "vllm.v1.worker.gpu.model_runner"
+
+
 class WithChild(Engine):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
@@ -207,6 +224,8 @@ REPAIRS = (
 )
 
 SOUND = Toy(Engine)
+ON_V1 = Toy(OnV1)
+ON_V2 = Toy(OnV2)
 SPEAKING = Toy(Speaking)
 BROKEN = Repairable(("stand-in",))
 PUZZLING = Repairable(("stand-in",), ("wheel", "nobody knows what"))
