@@ -121,7 +121,7 @@ def test_connector_layout_holds_what_hugging_face_computes(place: Place, connect
     samples = []
     for index in range(SAMPLES):
         held = _load(connector / f"{index}.safetensors")
-        layers = {layer: held["hidden_states"][:, place_] for place_, layer in enumerate(LAYERS)}
+        layers = {layer: held["hidden_states"][:, place_].contiguous() for place_, layer in enumerate(LAYERS)}
         samples.append(Sample(token_ids=held["token_ids"].tolist(), states=layers))
     expected = {f"all.{number}.{part}": rows for number, parts in enumerate(states) for part, rows in parts.items()}
     agreement.agree(
