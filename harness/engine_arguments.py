@@ -31,13 +31,12 @@ def engine_arguments(spec: EngineSpec) -> dict[str, Any]:
         "enable_prefix_caching": spec.enable_prefix_caching,
         "enable_chunked_prefill": spec.enable_chunked_prefill,
         "long_prefill_token_threshold": spec.long_prefill_token_threshold,
+        **({} if spec.async_scheduling is None else {"async_scheduling": spec.async_scheduling}),
         "trust_remote_code": spec.trust_remote_code,
         "worker_extension_cls": spec.extension,
         "disable_log_stats": True,
         **spec.extra_arguments,
     }
-    if spec.async_scheduling is not None:
-        arguments["async_scheduling"] = spec.async_scheduling
     if spec.num_kv_blocks is not None:
         arguments["num_gpu_blocks_override"] = spec.num_kv_blocks
     if spec.block_size is not None:

@@ -179,6 +179,8 @@ def ordinary(request: Request) -> Setting:
 
 def tight(request: Request) -> Setting:
     """The one that has as many ranks a stage, and is short of everything; processes stand in for Ray's."""
+    if request.executor != "uni" and request.tensor_parallel_size == 1 and not request.async_scheduling:
+        return settings.TIGHT_MP
     return settings.named(f"{'async' if request.async_scheduling else 'tight'}-tp{request.tensor_parallel_size}")
 
 

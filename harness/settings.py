@@ -96,6 +96,7 @@ MP = Setting(name="mp-tp1", executor_backend="mp")
 MP_TP2 = Setting(name="mp-tp2", executor_backend="mp", tensor_parallel_size=2)
 CORE = Setting(name="core-tp1", executor_backend="uni", engine_core_process=True)
 TIGHT = Setting(name="tight-tp1", executor_backend="uni", tight=True)
+TIGHT_MP = Setting(name="tight-mp-tp1", executor_backend="mp", tight=True)
 ASYNC = Setting(
     name="async-tp2",
     executor_backend="mp",
@@ -110,7 +111,7 @@ RAY = Setting(name="ray-tp2", executor_backend="ray", tensor_parallel_size=2)
 
 
 _STAGED = ("mp", "ray")
-_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, ASYNC, PP2, RAY)}
+_KNOWN = {setting.name: setting for setting in (UNI, MP, MP_TP2, CORE, TIGHT, TIGHT_MP, ASYNC, PP2, RAY)}
 _NAME = re.compile(r"(?P<kind>mp|ray|core|tight|async)(-tp(?P<ranks>[1-9]\d*))?(-pp(?P<stages>[2-9]|[1-9]\d+))?")
 
 
@@ -178,6 +179,9 @@ _DEFAULT = (
 )
 
 _ON_REQUEST = tuple(Group(client=client, setting=setting) for setting in (PP2, RAY) for client in ("executor", "llm"))
+
+# What only this client's whole suite has: batches of an extraction overlap in worker processes alone.
+_FURTHER: Mapping[str, tuple[Setting, ...]] = {"extract": (TIGHT_MP,)}
 
 # Always opened as the release comes: cheap, and as users boot it.
 UNREPAIRED = Group(client="llm", setting=UNI)
@@ -248,7 +252,8 @@ def plan(
     groups = [group for group in _DEFAULT if not clients or group.client in clients]
     for name in clients:
         if name not in ours:
-            groups += [Group(client=name, setting=setting) for setting in (MP_TP2, ASYNC, MP, CORE, TIGHT, UNI)]
+            own = (MP_TP2, ASYNC, MP, CORE, TIGHT, UNI, *_FURTHER.get(name, ()))
+            groups += [Group(client=name, setting=setting) for setting in own]
     if tensor_parallel_sizes:
         wanted = set(tensor_parallel_sizes)
         known = {group.setting.tensor_parallel_size for group in groups}

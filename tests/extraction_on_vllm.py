@@ -5,6 +5,7 @@ The engines boot one after the other, some twenty times: five minutes and more o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -18,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,6 +135,56 @@ def test_connector_layout_holds_what_hugging_face_computes(place: Place, connect
         cause="extraction",
         advice="see the states",
     )
+
+
+class Submitted:
+    """A run that only notes what is submitted to it."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+
+    def begins(self, index: int, token_ids: bytes) -> None: ...
+
+    def submit(self, index: int, start: int, count: int, copy: Any) -> None:
+        self.rows.append((index, start, count))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["sound", "no-memory"])
+def test_rows_that_could_not_be_looked_at_are_not_copied(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    import torch
+
+    from harness.extraction.layouts import Form
+    from harness.extraction.staging import Memory, Staging
+    from harness.extraction.taps import Taps
+
+    layer = torch.nn.Identity()
+    runner: Any = SimpleNamespace(
+        model=SimpleNamespace(layers=[layer]),
+        input_batch=SimpleNamespace(req_ids=["extract-1-0"]),
+        execute_model=lambda _scheduled: layer(torch.ones(3, 8)),
+    )
+    form = Form(layers=1, hidden_size=8, dtype="float32")
+    taps = Taps(runner, (0,), Staging(tokens=16, form=form, device=torch.device("cpu")))
+    run: Any = Submitted()
+    taps.attach(1, run, Memory(4096, cuda=False), (0, 1))
+    request = SimpleNamespace(req_id="extract-1-0", num_computed_tokens=0, prompt_token_ids=[5, 6, 7])
+    batch = SimpleNamespace(
+        total_num_scheduled_tokens=3,
+        num_scheduled_tokens={"extract-1-0": 3},
+        scheduled_new_reqs=[request],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[], num_computed_tokens=[]),
+        finished_req_ids=[],
+    )
+    if fails:
+
+        def take(_staging: Staging, _rows: int) -> None:
+            raise torch.OutOfMemoryError("no memory left")
+
+        monkeypatch.setattr(Staging, "take", take)
+    with pytest.raises(torch.OutOfMemoryError) if fails else contextlib.nullcontext():
+        runner.execute_model(batch)
+    taps.flush()
+    assert run.rows == ([] if fails else [(0, 0, 3)])
 
 
 def test_speculators_layout_is_read_by_speculators(place: Place, connector: Path) -> None:

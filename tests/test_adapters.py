@@ -424,8 +424,9 @@ def test_what_a_forward_raised_is_not_hidden_by_the_second_phase(boot: Any) -> N
     assert "wait for sampled" not in calls
 
 
-def test_nothing_is_under_way_through_ray(boot: Any) -> None:
-    adapter, _executor, calls = _waiting(boot, "ray")
+@pytest.mark.parametrize("backend", ["ray", "uni"])
+def test_nothing_is_under_way_but_in_worker_processes(boot: Any, backend: ExecutorBackend) -> None:
+    adapter, _executor, calls = _waiting(boot, backend)
     output = adapter.begin(Batch(["r0"]))
     assert calls == ["forward", "sampled"]
     assert isinstance(output(), ModelRunnerOutput)

@@ -455,6 +455,10 @@ def test_somebody_elses_folder_is_refused(place: Place, capsys: pytest.CaptureFi
         (["--max-model-len", "9"], "has 9 tokens; 8 fit. One token is generated within --max-model-len 9"),
         (["--engine-argument", "seed"], "--engine-argument seed: give NAME=JSON"),
         (["--engine-argument", "enforce_eager=false"], "--engine-argument enforce_eager: the command sets it"),
+        (
+            ["--executor-backend", "uni", "--engine-argument", "async_scheduling=true"],
+            "--engine-argument async_scheduling: the command sets it",
+        ),
         (["--prompts", "/nowhere"], "/nowhere: No such file or directory. Give a file of prompts"),
         (["--output", "/proc/1/nowhere/out"], "samples cannot be written to /proc/1/nowhere/out"),
     ],

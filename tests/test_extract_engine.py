@@ -180,6 +180,16 @@ def test_the_scheduler_is_fed_a_bounded_number_and_the_workers_are_asked_seldom(
     assert adapter.workers[0].exchanges <= 500 // extract.AHEAD + 5, adapter.workers[0].exchanges
 
 
+def test_nothing_is_under_way_once_a_run_is_finished(
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path
+) -> None:
+    """A sample may be in its file before the scheduler has heard of its forward."""
+    engine.start(str(folder))
+    engine.add(jobs(5))
+    assert len(engine.finish().delivered) == 5
+    assert (adapter.under_way, adapter.busy()) == (0, False)
+
+
 def test_advance_hands_over_what_was_delivered_in_between(engine: extract.ExtractEngine, folder: Path) -> None:
     engine.start(str(folder))
     engine.add(jobs(30))

@@ -185,7 +185,7 @@ def test_exactly_what_is_missing_is_run_and_kept_beside_the_rest(
         "test_a[toys:SOUND-mp-tp1]": "passed",
         "test_b[toys:SOUND-mp-tp1-one]": "passed",
         "test_b[toys:SOUND-mp-tp1-two]": "passed",
-        "test_c[toys:SOUND-tight-tp1]": "passed",
+        "test_c[toys:SOUND-tight-mp-tp1]": "passed",
     }
     assert sorted(path.name for path in first.parent.iterdir() if path != first) == ["junit.xml", "logs"]
     # Another file's place is taken by nobody, and what is there is not run again.

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from .base import Adapter
 
-# As `max_concurrent_batches` without stages (v1/executor/multiproc_executor.py, 0.11.0 to 0.32.0).
+# As `max_concurrent_batches` with asynchronous scheduling and no stages (v1/executor/multiproc_executor.py, 0.11.0 to
+# 0.22.1, and config/vllm.py, 0.23.0 to 0.32.0).
 DEPTH = 2
 
 

@@ -19,12 +19,13 @@ class TwoPhase(Adapter):
         return self.executor.sample_tokens(None) if output is None else output
 
     def begin(self, scheduled: Any) -> Callable[[], Any]:
-        """As `Adapter.begin`. Both phases are asked for, and workers take them in turn.
+        """As `Adapter.begin`. Both phases are asked for, and worker processes take them in turn.
 
-        Not through Ray: its compiled graph runs in a thread of its own in each worker (`_compiled_ray_dag`,
-        v1/executor/ray_executor.py, 0.11.1 to 0.26.0), so what a client asks of workers would come into a batch.
+        Nothing is under way in the process itself, where a call runs while it is made; and through Ray, whose
+        compiled graph runs in a thread of its own in each worker (`_compiled_ray_dag`, v1/executor/ray_executor.py,
+        0.11.1 to 0.32.0): what a client asks of workers would come into a batch.
         """
-        if self.spec.executor_backend == "ray":
+        if self.spec.executor_backend != "mp":
             return super().begin(scheduled)
         forward = self.executor.execute_model(scheduled, non_block=True)
         if not scheduled.total_num_scheduled_tokens:

@@ -32,7 +32,8 @@ class EngineSpec:
     ``layers`` are outputs of decoder layers, 0-based, in the order the samples give them.
     ``tokenizer`` has vLLM load the checkpoint's, which a multimodal model asks for also where prompts are token ids.
     ``async_scheduling`` is vLLM's, and None whatever its default makes of that.
-    ``timeout`` bounds every reply of a worker, in seconds; booting is bounded by whoever opens.
+    ``timeout`` bounds every reply of a worker, in seconds, with what was asked of it before; booting is bounded by
+    whoever opens.
     ``extra_arguments`` are vLLM engine arguments that only one build needs (see `releases.Repair`).
     ``repairs`` are names of `Repair`, and of stand-ins, that the client applies to somebody else's code.
     """

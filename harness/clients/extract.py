@@ -22,11 +22,14 @@ from harness.extraction.jobs import Job, Progress, Tuning
 
 from .contract import EngineSpec, Sample, check_prompts, check_spec
 from .executor import ExecutorClient, ExecutorEngine
+from .failures import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from harness.adapters.base import Adapter
+
+    from .contract import ExecutorBackend
 
 # How often the workers are asked what they have delivered: each time costs the forward a call.
 POLL_SECONDS = 1.0
@@ -113,6 +116,7 @@ class ExtractEngine(ExecutorEngine):
         while self._feed.waiting:
             parts.append(self.advance(POLL_SECONDS))
         parts.append(self._feed.progress())
+        self._settle()
         return Progress(
             delivered=tuple(one for part in parts for one in part.delivered),
             waiting=0,
@@ -156,8 +160,12 @@ class ExtractEngine(ExecutorEngine):
 
     def _abandon(self) -> None:
         """Take what a run that failed has left out of the scheduler: nobody waits for it any more."""
+        self._adapter.abort([self._name(index) for index in self._feed.waiting])
+        self._settle()
+
+    def _settle(self) -> None:
+        """Account for what is under way, and tell the workers of the requests that are done."""
         with self._calls.watched(fatal=(CaptureError,)):
-            self._adapter.abort([self._name(index) for index in self._feed.waiting])
             while self._ahead.busy():
                 self._ahead.step()
 
@@ -178,8 +186,11 @@ class ExtractEngine(ExecutorEngine):
     def close(self) -> None:
         # A worker that is gone takes its threads and its memory with it; one that is the caller does not.
         if self._run and self._calls.workers and not processes.ended(self._calls.workers):
-            with contextlib.suppress(CaptureError):
-                self.rpc("harness_extract_close", limit=CLOSE_SECONDS)
+            with contextlib.suppress(CaptureError, TimeoutError, ConnectionError):
+                # Bounded, as a call waits for the batches that are under way first.
+                bounded(
+                    lambda: self.rpc("harness_extract_close", limit=CLOSE_SECONDS), CLOSE_SECONDS, self._calls.workers
+                )
         super().close()
 
 
@@ -188,6 +199,15 @@ def extension(capture: str) -> str:
     if capture == EngineSpec.extension:
         return "harness.extraction.extension.ExtractExtension"
     return f"{capture.removesuffix('Extension')}ExtractExtension"
+
+
+def asynchronous(executor_backend: ExecutorBackend) -> bool | None:
+    """The ``async_scheduling`` of an extraction's engine.
+
+    Worker processes that vLLM lets schedule asynchronously begin the next batch before the device is done with the
+    last one. Of the others none has a next one (`TwoPhase.begin`).
+    """
+    return None if executor_backend == "mp" else False
 
 
 class ExtractClient:
@@ -207,10 +227,9 @@ class ExtractClient:
         from harness import adapters
 
         check_spec(spec)
-        # Workers that schedule asynchronously begin the next batch before the device is done with the last one. In
-        # the process itself they cannot (`engine_arguments`).
-        asynchronous = None if spec.executor_backend == "mp" else spec.async_scheduling
-        spec = replace(spec, extension=extension(spec.extension), async_scheduling=asynchronous)
+        spec = replace(
+            spec, extension=extension(spec.extension), async_scheduling=asynchronous(spec.executor_backend)
+        )
         set_variables(spec)
         adapter = adapters.select()(spec)
         adapter.boot()

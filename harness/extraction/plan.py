@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness import identity, releases
 from harness.checkpoint import model_config
 from harness.clients.contract import EngineSpec, check_spec
+from harness.clients.extract import asynchronous
 from harness.engine_arguments import engine_arguments
 from harness.errors import CaptureError, UsageError
 
@@ -121,6 +122,7 @@ def _spec(request: Request, repair: Mapping[str, Any]) -> EngineSpec:
         max_num_batched_tokens=request.max_num_batched_tokens or BATCHED_TOKENS,
         max_num_seqs=request.max_num_seqs or SEQUENCES,
         trust_remote_code=request.trust_remote_code,
+        async_scheduling=asynchronous(request.executor_backend),
         timeout=REPLY_SECONDS,
     )
     if taken := sorted(set(request.engine_arguments) & set(engine_arguments(spec))):

@@ -98,9 +98,10 @@ class Taps:
         self.flush()
         if rows:
             self._begin(scheduler_output.scheduled_new_reqs)
-            self._file(spans(self.runner, scheduler_output), scheduler_output)
-            if self._parts:
+            parts = self._file(spans(self.runner, scheduler_output), scheduler_output)
+            if parts:
                 self._staging.take(rows)
+                self._parts = parts  # Not before: rows that were not looked at may not be copied.
         self._end(scheduler_output.finished_req_ids)
         return result
 
@@ -133,7 +134,9 @@ class Taps:
             if index is not None and self._run is not None:
                 self._run.begins(index, array("q", request.prompt_token_ids).tobytes())
 
-    def _file(self, batch: list[Span], scheduler_output: Any) -> None:
+    def _file(self, batch: list[Span], scheduler_output: Any) -> list[Part]:
+        """What of the last forward is to be copied."""
+        parts: list[Part] = []
         self.activity.forwards += 1
         self.activity.reordered += [span.request for span in batch] != list(scheduler_output.num_scheduled_tokens)
         for span in batch:
@@ -148,7 +151,8 @@ class Taps:
             request.end = stop
             index = self._index(span.request)
             if index is not None and self._passed(index):
-                self._parts.append(Part(index, span.start, span.row, stop - span.start))
+                parts.append(Part(index, span.start, span.row, stop - span.start))
+        return parts
 
     def _passed(self, index: int) -> bool:
         """The last forward went through every hook; if not, the sample is refused."""
