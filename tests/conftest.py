@@ -1,4 +1,7 @@
-"""What tests share."""
+"""What tests share.
+
+Fixtures of one subject are in its helper; a file of tests takes them by name, as ``place = extracting.place``.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TESTS = Path(__file__).parent
+
+# An assertion of theirs that fails shows the values, as one of a test.
+pytest.register_assert_rewrite("extracting", "fake_engine", "fake_releases")
 
 # How long an example takes is the machine's affair: the limit of pytest-timeout is for what hangs.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -1,7 +1,7 @@
 """Since 0.33.0: the planner is ``v1/core/kv_cache_planning.py`` and plans from groups made beforehand.
 
 Follows `EngineCore._initialize_kv_caches` of 0.33.0. That release has no CPU build, so this adapter has been
-read against its wheel (tests/test_adapters.py) and not run.
+read against its wheel (tests/test_adapters_boot.py) and not run.
 """
 
 from __future__ import annotations
