@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNRECORDED = {"moved-planner"}
 
 
-def test_the_table_of_this_file_covers_every_generation() -> None:
+def test_the_table_of_the_fake_engine_covers_every_generation() -> None:
     assert list(HAS) == list(adapters.GENERATIONS) == list(fake_vllm.GENERATIONS)
 
 
