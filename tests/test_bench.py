@@ -15,6 +15,7 @@ from bench import engines, extraction, figures, plot, suite_cost, written
 from bench.rounds import Lane, Race
 from bench.shapes import SHAPES, Device
 from bench.ways import WAYS, Plan, Way
+from harness import releases
 from harness.clients.contract import check_spec
 from harness.errors import ClientError, EnvironmentUnusableError, IncompleteSampleError, ReplyTimeoutError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from harness.remote import RemoteEngine
 
 DEVICES: list[Device] = list(SHAPES)
+ALIAS = "vllm==0.0.0"
 
 
 def _measured(**medians: float) -> dict[str, dict[str, Any]]:
@@ -260,3 +262,10 @@ def test_environment_that_cannot_be_made_is_told_in_words(
     monkeypatch.setattr("harness.environments.ensure", ensure)
     assert suite_cost.main(["0.16.0"]) == EnvironmentUnusableError.exit_code
     assert capsys.readouterr().err == "python -m bench.suite_cost: no disk left\n"
+
+
+@pytest.mark.parametrize(("device", "left"), [("cpu", ["torch==2.10.0"]), ("cuda", ["torch==2.10.0", ALIAS])])
+def test_what_a_wheel_claims_to_be_beside_itself_is_not_installed(device: Device, left: list[str]) -> None:
+    build = releases.find("0.16.0").build(device)
+    frozen = f"torch==2.10.0\n{ALIAS}\n"
+    assert suite_cost.without_alias(frozen, build).split() == left, build.distribution
