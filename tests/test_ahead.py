@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from harness.adapters.base import Adapter
 
+WHATS = ("begin", "end")
+
 
 class Toy:
     """Adapter and scheduler in one: batches of so many tokens, and what is done with them, in turn.
@@ -67,15 +69,9 @@ def test_the_next_batch_is_on_its_way_before_the_last_one_is_accounted_for() -> 
     while ahead.busy():
         tokens.append(ahead.step())
     assert toy.said[:6] == ["begin 1", "begin 2", "end 1", "begin 3", "end 2", "begin none"], toy.said
-    assert sorted(toy.said) == sorted(f"{what} {name}" for name in ["1", "2", "3", *_nones(toy)] for what in WHATS)
+    nones = ["none"] * toy.said.count("begin none")
+    assert sorted(toy.said) == sorted(f"{what} {name}" for name in ["1", "2", "3", *nones] for what in WHATS)
     assert tokens == [0, 8, 4, 2, *[0] * (len(tokens) - 4)], "what a step tells is of the batch that came back"
-
-
-WHATS = ("begin", "end")
-
-
-def _nones(toy: Toy) -> list[str]:
-    return ["none"] * toy.said.count("begin none")
 
 
 def test_two_batches_are_under_way_at_most() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .layouts import Form
 
@@ -90,7 +90,9 @@ class Staging:
 
         They replace the last forward's, of which all copies must have been asked for.
         """
-        with self._beside(after_forward=True):
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with self._beside():
             taken, flags = self._rows[:rows], self._flags[:rows]
             _wide(taken).copy_(_wide(self._states[:, :rows]).transpose(0, 1))
             if self._taken is not None:
@@ -124,16 +126,9 @@ class Staging:
 
         return wait
 
-    @contextlib.contextmanager
-    def _beside(self, *, after_forward: bool = False) -> Iterator[None]:
+    def _beside(self) -> contextlib.AbstractContextManager[object]:
         """On the stream that works beside the forwards, if there is one; in turn with all that was asked before."""
-        if self._stream is None:
-            yield
-            return
-        if after_forward:
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            yield
+        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def settle(self) -> None:
         """Wait for all copies."""
