@@ -139,7 +139,7 @@ def _command(run: Run, options: Options, junit: Path) -> list[str]:
         ),
         # Not whatever else is installed beside vLLM.
         *("--disable-plugin-autoload", "-p", "xdist", "-p", "pytest_timeout", "-p", "syrupy"),
-        *("-p", "harness.plugin", "-p", "harness.walking", "-p", "no:cacheprovider"),
+        *("-p", "harness.plugin", "-p", "harness.walking", "-p", "harness.unused", "-p", "no:cacheprovider"),
         *(f"--harness-run={Path(run.work) / 'run.json'}", f"--junit-xml={junit}", "-o", "junit_family=xunit2"),
         *("-q", "--tb=no", "--no-header", "--no-summary"),
     ]

@@ -55,6 +55,9 @@ class Waiting(Executor):
     def sample_tokens(self, grammar: None, *, non_block: bool = False) -> Any:
         return self._later("sampled", super().sample_tokens(grammar), non_block)
 
+    def collective_rpc(self, method: str, *, non_block: bool = False, **named: Any) -> Any:
+        return self._later(method, super().collective_rpc(method, **named), non_block)
+
     def _later(self, phase: str, given: Any, non_block: bool) -> Any:
         self.calls.append(phase)
 
@@ -105,6 +108,27 @@ def test_nothing_is_under_way_but_in_worker_processes(boot: Any, backend: Execut
     assert calls == ["forward", "sampled"]
     assert isinstance(output(), ModelRunnerOutput)
     assert calls == ["forward", "sampled"], "it was waited for before"
+
+
+def test_a_call_that_worker_processes_are_not_waited_for(boot: Any) -> None:
+    adapter, _executor, calls = _waiting(boot)
+    replies = adapter.begin_rpc("harness_identity", (1, 2))
+    assert calls == ["harness_identity"]
+    assert replies() == [("harness_identity", rank, 1, 2) for rank in (0, 1)]
+    assert calls[1:] == ["wait for harness_identity"]
+
+
+@pytest.mark.parametrize("backend", ["ray", "uni"])
+def test_a_call_that_is_waited_for_where_nothing_is_under_way(boot: Any, backend: ExecutorBackend) -> None:
+    adapter, _executor, calls = _waiting(boot, backend)
+    replies = adapter.begin_rpc("harness_identity", (1, 2))
+    assert replies() == [("harness_identity", rank, 1, 2) for rank in (0, 1)]
+    assert calls == ["harness_identity"]
+
+
+def test_a_call_in_one_phase_is_waited_for(boot: Any) -> None:
+    adapter, _calls = boot("single-phase")
+    assert adapter.begin_rpc("harness_identity", ())() == [("harness_identity", rank) for rank in (0, 1)]
 
 
 REQUESTS = [("r0", [5]), ("r1", [6]), ("r2", [7])]

@@ -95,6 +95,46 @@ def test_little_or_nothing_to_do_comes_to_its_end(tokens: tuple[int, ...]) -> No
     assert [step for step in steps if step] == list(tokens)
 
 
+def test_a_call_is_heard_with_the_last_batch_before_it_and_keeps_no_batch_from_beginning() -> None:
+    toy = Toy(8, 4, 2, 1)
+    ahead = _ahead(toy)
+    ahead.step()
+    ahead.step()
+    assert toy.said == ["begin 1", "begin 2", "end 1"]
+    ahead.follow(lambda: toy.said.append("heard"))
+    assert toy.said[3:] == [], "its reply comes behind that of the second batch"
+    ahead.step()
+    assert toy.said[3:] == ["begin 3", "end 2", "heard"]
+    while ahead.busy():
+        ahead.step()
+    assert toy.said[6:9] == ["begin 4", "end 3", "begin none"], "and then it goes on as ever"
+
+
+def test_a_call_while_nothing_is_under_way_is_heard_at_once() -> None:
+    toy = Toy()
+    ahead = _ahead(toy)
+    ahead.follow(lambda: toy.said.append("heard"))
+    assert toy.said == ["heard"]
+    assert not ahead.busy()
+
+
+def test_what_the_reply_to_a_call_raised_comes_out_of_the_step_that_hears_it() -> None:
+    toy = Toy(1, 1)
+    ahead = _ahead(toy)
+    ahead.step()
+
+    def hear() -> None:
+        raise RuntimeError("the call failed")
+
+    ahead.follow(hear)
+    with pytest.raises(RuntimeError, match="the call failed"):
+        ahead.step()
+    assert toy.said == ["begin 1", "begin 2", "end 1"]
+    while ahead.busy():
+        ahead.step()
+    assert toy.said.count("end 2") == 1
+
+
 def test_what_a_batch_raised_comes_out_of_the_step_that_accounts_for_it() -> None:
     toy = Toy(1, 1, 1)
     toy.broken = "1"

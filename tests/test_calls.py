@@ -125,6 +125,45 @@ def test_after_a_late_reply_no_call_is_made(calls: Calls, ranks: Ranks, bare: bo
     assert len(ranks.sent) == sent
 
 
+def _begun(ranks: Ranks, made: list[str]) -> Any:
+    def begin(method: str, arguments: tuple[Any, ...]) -> Any:
+        made.append("begun")
+
+        def wait() -> list[Any]:
+            made.append("waited")
+            return ranks.send(method, arguments)
+
+        return wait
+
+    return begin
+
+
+def test_a_call_that_does_not_wait_gives_its_replies_when_asked(calls: Calls, ranks: Ranks) -> None:
+    made: list[str] = []
+    replies = calls.begin(_begun(ranks, made), "one", 1)
+    assert made == ["begun"]
+    assert replies() == ["one 0", "one 1"]
+    assert made == ["begun", "waited"]
+
+
+def test_a_call_that_does_not_wait_is_refused_the_reply_of_another(calls: Calls, ranks: Ranks) -> None:
+    with pytest.raises(WorkerFailedError):
+        _bare(calls, ranks, RAISED, "left behind")
+    replies = calls.begin(_begun(ranks, []), "one")
+    with pytest.raises(EngineOutOfStepError, match=r"rank 1 replied .*open a new one"):
+        replies()
+
+
+def test_a_call_that_does_not_wait_and_a_late_reply_end_the_engine(calls: Calls, ranks: Ranks) -> None:
+    ranks.late = {0}
+    made: list[str] = []
+    with pytest.raises(ReplyTimeoutError, match="RPC call timed out"):
+        calls.begin(_begun(ranks, made), "one")()
+    with pytest.raises(EngineOutOfStepError, match="open a new one"):
+        calls.begin(_begun(ranks, made), "two")
+    assert made == ["begun", "waited"], "no later call is made"
+
+
 def test_what_a_capture_leaves_half_done_ends_the_engine(calls: Calls, ranks: Ranks) -> None:
     with pytest.raises(WorkerFailedError), calls.watched(fatal=(CaptureError,)):
         raise RAISED

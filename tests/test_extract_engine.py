@@ -82,12 +82,24 @@ class FakeAdapter:
         self.requests: deque[tuple[str, Sequence[int]]] = deque()
         self.under_way = 0
         self.most = 0
+        self.begun = 0
+        self.begun_before_a_reply: list[int] = []
         self.stuck = False
         self.broken: Exception | None = None
         self.scheduler = self
 
     def rpc(self, method: str, arguments: tuple[Any, ...] = (), **_named: Any) -> list[Any]:
         return [getattr(worker, method)(*arguments) for worker in self.workers]
+
+    def begin_rpc(self, method: str, arguments: tuple[Any, ...]) -> Callable[[], list[Any]]:
+        replies = self.rpc(method, arguments)
+        begun = self.begun
+
+        def wait() -> list[Any]:
+            self.begun_before_a_reply.append(self.begun - begun)
+            return replies
+
+        return wait
 
     def add(self, request_id: str, prompt: Sequence[int]) -> None:
         self.requests.append((request_id, prompt))
@@ -110,6 +122,7 @@ class FakeAdapter:
     def begin(self, scheduled: Any) -> Callable[[], None]:
         if self.broken is not None:
             raise self.broken
+        self.begun += bool(scheduled.batch)
         for request, prompt in scheduled.batch:
             for worker in self.workers:
                 worker.forward(request, prompt)
@@ -178,6 +191,21 @@ def test_the_scheduler_is_fed_a_bounded_number_and_the_workers_are_asked_seldom(
     engine.finish()
     assert adapter.most <= extract.AHEAD + engine.spec.max_num_seqs, adapter.most
     assert adapter.workers[0].exchanges <= 500 // extract.AHEAD + 5, adapter.workers[0].exchanges
+
+
+def test_while_the_workers_are_asked_the_next_batch_begins(
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their reply comes behind the batch that is under way: the device would have nothing to do after that."""
+    monkeypatch.setattr(extract, "time", Clock())
+    monkeypatch.setattr(extract, "POLL_SECONDS", 0.1)
+    engine.start(str(folder))
+    engine.add(jobs(50))
+    assert len(engine.finish().delivered) == 50
+    first, *others = adapter.begun_before_a_reply
+    assert first == 0, "nothing was under way when the workers were told of the first ones"
+    assert others.count(1) >= 5, others
+    assert set(others) <= {0, 1}, "no reply is waited for longer than that"
 
 
 def test_nothing_is_under_way_once_a_run_is_finished(

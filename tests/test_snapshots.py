@@ -24,6 +24,15 @@ RECORDING = """
     def test_other(engine, matches):
         matches(["b", "a"], cause="c", advice="a")
 """
+HOST_BY_CHECKPOINT = """
+from harness import remote
+
+start = remote.RemoteEngine.__init__
+kinds = {True: "toys:ON_V1", False: "toys:ON_V2"}
+remote.RemoteEngine.__init__ = lambda self, client, spec, **named: start(
+    self, kinds["kimi" in str(named.get("log"))], spec, **named
+)
+"""
 OURS = ("executor-mp-tp1", "executor-mp-tp2")
 FILES = {"test_reply.py": RECORDING, "conftest.py": flow.HOST_A_TOY}
 
@@ -107,11 +116,24 @@ def test_missing_snapshot_says_how_to_record_one(recorded: Path, tmp_path: Path)
     assert _file(suite).read_bytes() == _file(recorded).read_bytes()
 
 
-def test_unused_snapshot_is_no_pass(recorded: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_unused_snapshot_is_no_pass_and_is_named(
+    recorded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], jobs: int
+) -> None:
     suite = _copy(recorded, tmp_path, "test_other -> unused")
-    code, record = flow.run(suite, flow.OURS)
+    code, record = flow.run(suite, flow.OURS, jobs=jobs)
     assert (code, record["verdict"]) == (1, "incomplete"), record
     assert set(flow.outcomes(record).values()) == {"passed"}
+    said = capfd.readouterr().out
+    assert "0.16.0/test_reply.json, so the run is no pass: test_other[executor-mp-tp1], test_other[" in said, said
+    assert "--update-snapshots" in said, said
+
+
+def test_a_run_that_uses_every_snapshot_names_none(
+    recorded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert flow.run(_copy(recorded, tmp_path), flow.OURS)[0] == 0
+    assert "no case asked" not in capfd.readouterr().out
 
 
 def test_snapshots_of_engines_that_were_left_out_are_not_unused(recorded: Path, tmp_path: Path) -> None:
@@ -165,6 +187,21 @@ def test_an_engine_of_another_model_runner_is_held_to_what_was_recorded_with_tha
     _code, record = flow.run(suite, flow.groups(f"toys:{client}"), clients=(f"toys:{client}",))
     passes = "passed" if held_to == "c" else "failed"
     assert flow.outcomes(record) == {"test_reply": "passed", "test_other": passes}, record["cases"]
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_all_engines_beside_one_of_another_model_runner(recorded: Path, tmp_path: Path, update: bool) -> None:
+    """Of the other record, that engine is held to what it has of its setting; the rest is not unused, nor removed."""
+    suite = _copy(recorded, tmp_path, '["b", "a"] -> ["b", "a"]')
+    (suite / "cases" / "conftest.py").write_text(HOST_BY_CHECKPOINT, encoding="utf-8")
+    beside = suite / "snapshots" / f"{flow.RELEASE}-v1" / "test_reply.json"
+    beside.parent.mkdir()
+    beside.write_bytes(_file(recorded).read_bytes())
+    engines = [*flow.OURS, replace(flow.OURS[0], model_kind="kimi-k25")]
+    code, record = flow.run(suite, engines, update_snapshots=update)
+    assert (code, record["verdict"]) == (0, "conforms"), record
+    assert beside.read_bytes() == _file(recorded).read_bytes()
+    assert _file(suite).read_bytes() == _file(recorded).read_bytes()
 
 
 def test_an_update_of_the_runs_own_leaves_those_of_a_model_runner(recorded: Path, tmp_path: Path) -> None:

@@ -21,10 +21,16 @@ DEPTH = 2
 
 
 class Ahead:
-    """The batches of one adapter that are under way; while there are any, nothing else steps it."""
+    """The batches of one adapter that are under way; while there are any, nothing else steps it.
+
+    Workers reply in turn, so a call that waits for its reply waits for the batches before it too, and the device then
+    has none. `follow` lets it come when they do.
+    """
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
+        # The oldest first, and that is a batch: what was scheduled, and what waits for its output. None and what
+        # hears the reply are a call.
         self._under_way: deque[tuple[Any, Callable[[], Any]]] = deque()
 
     def busy(self) -> bool:
@@ -41,8 +47,27 @@ class Ahead:
         if self._adapter.busy():
             scheduled = scheduler.schedule()
             self._under_way.append((scheduled, self._adapter.begin(scheduled)))
-            if scheduled.total_num_scheduled_tokens and len(self._under_way) < DEPTH:
+            if scheduled.total_num_scheduled_tokens and self._batches < DEPTH:
                 return 0
         scheduled, output = self._under_way.popleft()
         scheduler.update_from_output(scheduled, output())
+        self._hear()
         return int(scheduled.total_num_scheduled_tokens)
+
+    def follow(self, hear: Callable[[], None]) -> None:
+        """Have ``hear`` called, which waits for the reply to a call that was made just now.
+
+        That is at once if no batch is under way. Else it is in the step that accounts for the last one that was begun
+        before: the reply comes right behind its output.
+        """
+        self._under_way.append((None, hear))
+        self._hear()
+
+    @property
+    def _batches(self) -> int:
+        return sum(scheduled is not None for scheduled, _wait in self._under_way)
+
+    def _hear(self) -> None:
+        """Of all calls that no batch is before."""
+        while self._under_way and self._under_way[0][0] is None:
+            self._under_way.popleft()[1]()

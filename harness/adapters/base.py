@@ -205,6 +205,16 @@ class Adapter(abc.ABC):
         seconds = self.spec.timeout if limit is None else limit
         return self.executor.collective_rpc(method, timeout=seconds, args=arguments, **extra)
 
+    def begin_rpc(self, method: str, arguments: tuple[Any, ...]) -> Callable[[], list[Any]]:
+        """Have every worker called, behind what it was given before.
+
+        Returns:
+            What waits for their replies, as `rpc` gives them; they are there already where the executor gives nothing
+            earlier.
+        """
+        replies = self.rpc(method, arguments)
+        return lambda: replies
+
     def rpc_one(self, method: str, rank: int) -> Any:
         """One rank's reply, unwrapped where the release wraps it."""
         reply = self.rpc(method, unique_reply_rank=rank)

@@ -39,6 +39,14 @@ class TwoPhase(Adapter):
 
         return output
 
+    def begin_rpc(self, method: str, arguments: tuple[Any, ...]) -> Callable[[], list[Any]]:
+        """As `Adapter.begin_rpc`; worker processes are not waited for."""
+        if self.spec.executor_backend != "mp":
+            return super().begin_rpc(method, arguments)
+        called = self.executor.collective_rpc(method, timeout=self.spec.timeout, args=arguments, non_block=True)
+        replies: Callable[[], list[Any]] = called.result
+        return replies
+
     def protocol(self, requests: Sequence[tuple[str, list[int]]], *, skip: int) -> list[dict[str, str]]:
         records: list[dict[str, str]] = []
         owed: list[Any] = []  # The batches whose second phase was left out.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.errors import (
@@ -23,7 +24,7 @@ from harness.errors import (
 from .failures import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ADVICE = "Close this engine and open a new one."
 
@@ -32,6 +33,12 @@ class Send(Protocol):
     """``collective_rpc``: one reply a rank."""
 
     def __call__(self, method: str, arguments: tuple[Any, ...]) -> list[Any]: ...
+
+
+class Begin(Protocol):
+    """``collective_rpc`` that does not wait; gives what does, for one reply a rank."""
+
+    def __call__(self, method: str, arguments: tuple[Any, ...]) -> Callable[[], list[Any]]: ...
 
 
 class Calls:
@@ -55,14 +62,28 @@ class Calls:
             WorkerDiedError: a worker has ended.
             ReplyTimeoutError: a reply is late. From then on every call raises `EngineOutOfStepError`.
         """
+        return self.begin(lambda name, given: partial(self._send, name, given), method, *arguments)()
+
+    def begin(self, begin: Begin, method: str, *arguments: Any) -> Callable[[], list[Any]]:
+        """Have every rank called in a way that does not wait.
+
+        Returns:
+            What gives the replies, as `ask` does, and raises what that does. To be called once, in turn with those
+            of other calls.
+        """
         if isinstance(self._broken, WorkerDiedError):
             raise self._broken
         if self._broken is not None:
             raise EngineOutOfStepError(f"an earlier call did not come to its end: {self._broken} {ADVICE}")
         number = next(self._numbers)
+        with self.watched():
+            wait = begin("harness_call", (number, method, list(arguments)))
+        return partial(self._replies, wait, number, method)
+
+    def _replies(self, wait: Callable[[], list[Any]], number: int, method: str) -> list[Any]:
         try:
             with self.watched():
-                replies = self._send("harness_call", (number, method, list(arguments)))
+                replies = wait()
                 _require_own(replies, number)
         except WorkerFailedError as error:
             # harness_call does not raise: this is what a rank replied to somebody else's call.

@@ -11,7 +11,7 @@ import time
 from array import array
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness import processes
 from harness.adapters.ahead import Ahead
@@ -130,17 +130,25 @@ class ExtractEngine(ExecutorEngine):
         return self._feed.queued and self._adapter.scheduler.get_num_unfinished_requests() < self.spec.max_num_seqs
 
     def _exchange(self, seconds: float) -> None:
-        """Tell the workers of the next jobs, hear of earlier ones, and queue the new ones.
+        """Tell the workers of the next jobs, queue them, and hear of earlier ones once the workers come to it.
 
         Args:
             seconds: how long the workers wait for what is on its way into files, at most.
         """
         jobs = self._feed.take(AHEAD * self.spec.max_num_batched_tokens) if self._starves() else []
-        if self._feed.hear(self.ask("harness_extract_exchange", [announced(job) for job in jobs], seconds)) or jobs:
-            self._moved = time.monotonic()
+        replies = self._calls.begin(
+            self._adapter.begin_rpc, "harness_extract_exchange", [announced(job) for job in jobs], seconds
+        )
         for job in jobs:
             self._adapter.add(self._name(job.index), job.token_ids)
         self._asked = time.monotonic()
+        if jobs:
+            self._moved = self._asked
+        self._ahead.follow(lambda: self._hear(replies()))
+
+    def _hear(self, replies: list[Any]) -> None:
+        if self._feed.hear(replies):
+            self._moved = time.monotonic()
 
     def _require_movement(self) -> None:
         if time.monotonic() - self._moved > self.spec.timeout:

@@ -1,0 +1,28 @@
+"""A pytest plugin that says which snapshots no case asked for.
+
+They fail a run (`conducting`), and syrupy tells of them in pytest's summary, which the suite's own one replaces.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)  # syrupy has found them by then.
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config: Any = session.config
+    option = config.option
+    if hasattr(config, "workerinput") or option.disable_unused_snapshots or option.update_snapshots:
+        return
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    for collection in config._syrupy.report.unused:  # noqa: SLF001 - syrupy has no other way to its report.
+        path = Path(collection.location)
+        names = ", ".join(sorted(snapshot.name for snapshot in collection))
+        terminal.ensure_newline()
+        terminal.write_line(
+            f"no case asked for these snapshots of {path.parent.name}/{path.name}, so the run is no pass: {names}. "
+            f"Run `harness check --update-snapshots`, which removes them, if the cases are meant to be gone."
+        )
