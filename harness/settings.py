@@ -127,7 +127,10 @@ def named(name: str) -> Setting:
         return _KNOWN[name]
     found = _NAME.fullmatch(name)
     if found is None or not (found["ranks"] or found["stages"]) or (found["stages"] and found["kind"] not in _STAGED):
-        raise UsageError(f"there is no setting {name!r}: {', '.join(_KNOWN)}, and all but the first for any size.")
+        raise UsageError(
+            f"there is no setting {name!r}: {', '.join(_KNOWN)}; and mp, ray, core, tight and async for any size, as "
+            f"{MP_TP2.name}, the first two with stages, as {PP2.name} and mp-tp2-pp2."
+        )
     kind, size = found["kind"], int(found["ranks"] or 1)
     uni: ExecutorBackend = "uni" if size == 1 and kind not in _STAGED else "mp"
     return Setting(

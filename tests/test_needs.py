@@ -231,6 +231,18 @@ def test_setting_that_there_is_not_is_refused_by_name(name: str) -> None:
         settings.named(name)
 
 
+def test_every_setting_that_a_refusal_offers_there_is() -> None:
+    with pytest.raises(UsageError) as caught:
+        settings.named("none")
+    offered = re.findall(r"[a-z-]+[pt]p\d[a-z0-9-]*", str(caught.value))
+    assert {"uni-tp1", "tight-mp-tp1", "mp-tp2-pp2"} <= set(offered), offered
+    for name in offered:
+        assert settings.named(name).name == name
+    for kind in re.findall(r"\w+", str(caught.value).partition("; and ")[2].partition(" for any size")[0]):
+        if kind != "and":
+            assert settings.named(f"{kind}-tp4").tensor_parallel_size == 4, kind
+
+
 def test_settings_are_chosen_for_ours_or_for_the_clients_that_are_named() -> None:
     names = [group.name for group in settings.chosen((), ["mp-tp2", "tight-tp2"])]
     assert names == ["executor-mp-tp2", "llm-mp-tp2", "executor-tight-tp2", "llm-tight-tp2"]

@@ -23,8 +23,9 @@ DEPTH = 2
 class Ahead:
     """The batches of one adapter that are under way; while there are any, nothing else steps it.
 
-    Workers reply in turn, so a call that waits for its reply waits for the batches before it too, and the device then
-    has none. `follow` lets it come when they do.
+    Workers reply in turn (`async_output_busy_loop`, v1/executor/multiproc_executor.py, 0.11.0 to 0.32.0), so a call
+    that waits for its reply waits for the batches before it too, and the device then has none. `follow` lets it come
+    when they do.
     """
 
     def __init__(self, adapter: Adapter) -> None:
