@@ -151,8 +151,8 @@ def _command(run: Run, options: Options, junit: Path) -> list[str]:
         command += ["-k", options.keyword]
     if options.update_snapshots:
         command.append("--snapshot-update")
-    if options.own_engines or options.only:
-        # The snapshots of the engines that were left out are not unused.
+    if options.own_engines or options.only or options.keyword:
+        # The snapshots of what was left out are not unused. syrupy looks for a keyword in their names alone.
         command.append("--snapshot-disable-unused")
     return command
 

@@ -226,7 +226,7 @@ def matches(request: pytest.FixtureRequest, snapshot: Any, run: Run) -> Callable
             if request.config.option.update_snapshots:
                 raise NotApplicableError(f"{name} is being written: compared in the next run")
         there, stored = snapshots.stored(folder, request.path.stem, name)
-        # Only what a case asks for here is not unused: syrupy then knows the folder, and all that is in it.
+        # Not for another's record: once syrupy knows a folder, whatever nobody asks for in it is unused.
         asked = snapshot.use_extension(snapshots.in_folder(folder)) if ours == group else None
         if (there and not difference(stored, structure)) if asked is None else asked == structure:
             return

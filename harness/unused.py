@@ -12,13 +12,16 @@ import pytest
 
 
 @pytest.hookimpl(trylast=True)  # syrupy has found them by then.
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config: Any = session.config
-    option = config.option
-    if hasattr(config, "workerinput") or option.disable_unused_snapshots or option.update_snapshots:
+    if hasattr(config, "workerinput") or config.option.update_snapshots:
+        return
+    report = config._syrupy.report  # noqa: SLF001 - syrupy has no other way to it.
+    # Where a case failed, or none was reached, what it would have asked for says nothing.
+    if exitstatus or report.disable_unused_snapshots:
         return
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    for collection in config._syrupy.report.unused:  # noqa: SLF001 - syrupy has no other way to its report.
+    for collection in report.unused:
         path = Path(collection.location)
         names = ", ".join(sorted(snapshot.name for snapshot in collection))
         terminal.ensure_newline()

@@ -135,6 +135,36 @@ def test_what_the_reply_to_a_call_raised_comes_out_of_the_step_that_hears_it() -
     assert toy.said.count("end 2") == 1
 
 
+def test_a_call_behind_a_batch_that_failed_is_still_heard() -> None:
+    toy = Toy(1, 1, 1)
+    toy.broken = "1"
+    ahead = _ahead(toy)
+    ahead.step()
+    ahead.follow(lambda: toy.said.append("heard"))
+    assert ahead.calling
+    with pytest.raises(RuntimeError, match="1 failed"):
+        ahead.step()
+    assert ahead.calling
+    ahead.step()
+    assert toy.said == ["begin 1", "begin 2", "heard", "begin 3", "end 2"]
+    assert not ahead.calling
+
+
+def test_a_step_that_only_hears_a_call() -> None:
+    toy = Toy(1)
+    toy.broken = "1"
+    ahead = _ahead(toy)
+    ahead.step()
+    ahead.follow(lambda: toy.said.append("heard"))
+    toy.busy = lambda: False  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="1 failed"):
+        ahead.step()
+    assert ahead.busy()
+    assert ahead.step() == 0
+    assert toy.said == ["begin 1", "heard"]
+    assert not ahead.busy()
+
+
 def test_what_a_batch_raised_comes_out_of_the_step_that_accounts_for_it() -> None:
     toy = Toy(1, 1, 1)
     toy.broken = "1"

@@ -164,6 +164,18 @@ def test_a_call_that_does_not_wait_and_a_late_reply_end_the_engine(calls: Calls,
     assert made == ["begun", "waited"], "no later call is made"
 
 
+def test_an_executor_that_gives_nothing_earlier_and_the_error_of_another_call(calls: Calls, ranks: Ranks) -> None:
+    with pytest.raises(WorkerFailedError):
+        _bare(calls, ranks, RAISED, RuntimeError("of the other rank"))
+
+    def begin(method: str, arguments: tuple[Any, ...]) -> Any:
+        replies = ranks.send(method, arguments)
+        return lambda: replies
+
+    with pytest.raises(EngineOutOfStepError, match=r"of the other rank.*open a new one"):
+        calls.begin(begin, "one")
+
+
 def test_what_a_capture_leaves_half_done_ends_the_engine(calls: Calls, ranks: Ranks) -> None:
     with pytest.raises(WorkerFailedError), calls.watched(fatal=(CaptureError,)):
         raise RAISED

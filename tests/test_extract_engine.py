@@ -17,7 +17,14 @@ from safetensors.numpy import load_file
 
 from harness.clients import extract
 from harness.clients.contract import EngineSpec
-from harness.errors import DeliveryError, InvalidPromptError, ReplyTimeoutError, WorkerDiedError, WorkerFailedError
+from harness.errors import (
+    DeliveryError,
+    EngineOutOfStepError,
+    InvalidPromptError,
+    ReplyTimeoutError,
+    WorkerDiedError,
+    WorkerFailedError,
+)
 from harness.extraction.jobs import Job, Tuning
 from harness.extraction.layouts import Text
 from harness.worker_calls import NumberedCalls
@@ -83,8 +90,11 @@ class FakeAdapter:
         self.under_way = 0
         self.most = 0
         self.begun = 0
+        self.unheard = 0
+        self.most_unheard = 0
         self.begun_before_a_reply: list[int] = []
         self.stuck = False
+        self.failing_while_asked = False
         self.broken: Exception | None = None
         self.scheduler = self
 
@@ -94,8 +104,11 @@ class FakeAdapter:
     def begin_rpc(self, method: str, arguments: tuple[Any, ...]) -> Callable[[], list[Any]]:
         replies = self.rpc(method, arguments)
         begun = self.begun
+        self.unheard += 1
+        self.most_unheard = max(self.most_unheard, self.unheard)
 
         def wait() -> list[Any]:
+            self.unheard -= 1
             self.begun_before_a_reply.append(self.begun - begun)
             return replies
 
@@ -126,7 +139,11 @@ class FakeAdapter:
         for request, prompt in scheduled.batch:
             for worker in self.workers:
                 worker.forward(request, prompt)
-        return lambda: None
+        return self._output
+
+    def _output(self) -> None:
+        if self.failing_while_asked and self.unheard:
+            raise RuntimeError("the batch failed")
 
     def update_from_output(self, scheduled: Any, _output: None) -> None:
         self.under_way -= len(scheduled.batch)
@@ -206,6 +223,43 @@ def test_while_the_workers_are_asked_the_next_batch_begins(
     assert first == 0, "nothing was under way when the workers were told of the first ones"
     assert others.count(1) >= 5, others
     assert set(others) <= {0, 1}, "no reply is waited for longer than that"
+
+
+def test_the_workers_are_asked_again_when_they_have_been_heard(
+    spec: EngineSpec, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One prompt a call, and room for many: whoever does not hear replies fills the workers' queue, and both wait."""
+    monkeypatch.setattr(extract, "time", Clock())
+    object.__setattr__(spec, "max_num_seqs", 256)
+    engine = extract.ExtractEngine(spec, cast("Adapter", adapter), Tuning())
+    engine._calls.workers = []
+    engine.start(str(folder))
+    engine.add(jobs(3, length=100))
+    while not adapter.under_way:
+        engine.advance(0.05)
+    engine.add(list(map(_later, jobs(50, length=100))))
+    assert len(engine.finish().delivered) > 0
+    assert adapter.most_unheard == 1, "calls under way at once"
+    adapter.rpc("harness_extract_close")
+
+
+def _later(job: Job) -> Job:
+    return Job(index=job.index + 100, token_ids=job.token_ids)
+
+
+def test_after_a_batch_that_failed_the_cause_is_what_is_told(
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the workers are being asked: their reply is no batch."""
+    monkeypatch.setattr(extract, "time", Clock())
+    monkeypatch.setattr(extract, "POLL_SECONDS", 0.1)
+    engine.start(str(folder))
+    engine.add(jobs(50))
+    adapter.failing_while_asked = True
+    with pytest.raises(WorkerFailedError, match="the batch failed"):
+        engine.finish()
+    with pytest.raises(EngineOutOfStepError, match="the batch failed"):
+        engine.start(str(folder))
 
 
 def test_nothing_is_under_way_once_a_run_is_finished(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from safetensors.numpy import load_file
 from harness.extraction import writers
 from harness.extraction.layouts import Connector
 from harness.extraction.run import EMPTY, NOT_FINITE, why_not_written
+from harness.extraction.sample import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -292,6 +294,25 @@ def test_an_error_that_nobody_foresaw_stops_the_run_and_is_told(begin: Callable[
     assert made.files() == []
 
 
+def test_one_thread_waits_for_copies_in_turn(begin: Callable[..., Delivering]) -> None:
+    """Sixteen threads that wait inside CUDA slow the launches of the forward."""
+    made = begin(threads=4)
+    waiting: list[str] = []
+    turn: list[int] = []
+
+    def ready(index: int) -> None:
+        waiting.append(threading.current_thread().name)
+        time.sleep(0.005)
+        turn.append(index)
+
+    for index in range(12):
+        made.run.announce(index, text(10, index))
+        made.forward(index, 0, 10, ready=partial(ready, index))
+    assert len(made.run.collect(SOON)["delivered"]) == 12
+    assert set(waiting) == {"harness-writer-arrivals"}, waiting
+    assert turn == list(range(12)), turn
+
+
 def test_the_forward_waits_when_the_ring_is_full_and_goes_on_when_a_writer_is_done(
     begin: Callable[..., Delivering],
 ) -> None:
@@ -346,13 +367,39 @@ def test_closing_does_not_wait_for_good_for_writes_that_hang(
     monkeypatch.setattr(writers, "JOIN_SECONDS", 0.1)
     made = begin(threads=8)
     gate = threading.Event()
+    writing = threading.Semaphore(0)
+
+    def write(_sample: Sample, _start: int, _rows: memoryview) -> None:
+        writing.release()
+        held(gate)
+
+    monkeypatch.setattr(Sample, "write", write)
     for index in range(8):
         made.run.announce(index, text(10, index))
-        made.forward(index, 0, 10, ready=lambda: held(gate))
+        made.forward(index, 0, 10)
+    for _thread in range(8):
+        assert writing.acquire(timeout=SOON)
     closing = threading.Thread(target=made.run.close)
     closing.start()
     closing.join(SOON / 2)
     assert not closing.is_alive(), "eight threads hang, and are left behind together"
+    gate.set()
+
+
+def test_closing_does_not_wait_for_good_for_a_copy_that_hangs(
+    begin: Callable[..., Delivering], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "JOIN_SECONDS", 0.1)
+    made = begin(threads=8)
+    gate = threading.Event()
+    made.sample(0, 10)
+    assert len(made.run.collect(SOON)["delivered"]) == 1
+    made.run.announce(1, text(10, 1))
+    made.forward(1, 0, 10, ready=lambda: held(gate))
+    closing = threading.Thread(target=made.run.close)
+    closing.start()
+    closing.join(SOON / 2)
+    assert not closing.is_alive()
     gate.set()
 
 

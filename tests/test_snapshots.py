@@ -129,6 +129,38 @@ def test_unused_snapshot_is_no_pass_and_is_named(
     assert "--update-snapshots" in said, said
 
 
+@pytest.mark.parametrize(
+    ("jobs", "how"),
+    [
+        (1, "assert not prompts"),
+        (2, "assert not prompts"),
+        (1, "os.kill(os.getpid(), signal.SIGINT)"),
+        (2, "os.kill(os.getpid(), signal.SIGKILL)"),
+    ],
+)
+def test_what_a_run_did_not_come_to_is_not_called_unused(
+    recorded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str, jobs: int
+) -> None:
+    """A case that fails before it asks, ^C, a worker of pytest-xdist that crashes: none shows that it is dead."""
+    change = f"def test_reply(engine, prompts, matches): -> def test_reply(engine, prompts, matches):\n        {how}"
+    suite = _copy(recorded, tmp_path, change)
+    case = suite / "cases" / "test_reply.py"
+    case.write_text(f"import os\nimport signal\n{case.read_text(encoding='utf-8')}", encoding="utf-8")
+    code, _record = flow.run(suite, flow.OURS, jobs=jobs)
+    assert code != 0
+    assert "no case asked" not in capfd.readouterr().out
+
+
+def test_what_a_keyword_leaves_out_is_neither_unused_nor_removed(recorded: Path, tmp_path: Path) -> None:
+    """Markers are keywords too, and no part of a snapshot's name."""
+    marked = "import pytest\n\n    @pytest.mark.ends_engine\n    def test_other"
+    for update in (False, True):
+        suite = _copy(recorded, tmp_path / str(update), f"def test_other -> {marked}")
+        code, record = flow.run(suite, flow.OURS, keyword="not ends_engine", update_snapshots=update)
+        assert (code, record["verdict"], list(flow.outcomes(record))) == (0, "conforms", ["test_reply"]), record
+        assert _file(suite).read_bytes() == _file(recorded).read_bytes()
+
+
 def test_a_run_that_uses_every_snapshot_names_none(
     recorded: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,11 +228,12 @@ def test_all_engines_beside_one_of_another_model_runner(recorded: Path, tmp_path
     (suite / "cases" / "conftest.py").write_text(HOST_BY_CHECKPOINT, encoding="utf-8")
     beside = suite / "snapshots" / f"{flow.RELEASE}-v1" / "test_reply.json"
     beside.parent.mkdir()
-    beside.write_bytes(_file(recorded).read_bytes())
+    rows = {**json.loads(_file(recorded).read_text(encoding="utf-8")), "test_of_the_other[executor-mp-tp1]": 1}
+    beside.write_text(json.dumps(rows), encoding="utf-8")
     engines = [*flow.OURS, replace(flow.OURS[0], model_kind="kimi-k25")]
     code, record = flow.run(suite, engines, update_snapshots=update)
     assert (code, record["verdict"]) == (0, "conforms"), record
-    assert beside.read_bytes() == _file(recorded).read_bytes()
+    assert json.loads(beside.read_text(encoding="utf-8")) == rows
     assert _file(suite).read_bytes() == _file(recorded).read_bytes()
 
 

@@ -45,18 +45,21 @@ class Ahead:
             How many tokens the one that was accounted for had; 0 if none was.
         """
         scheduler = self._adapter.scheduler
+        self._hear()  # Where a batch has failed, what is behind it is still to come.
         if self._adapter.busy():
             scheduled = scheduler.schedule()
             self._under_way.append((scheduled, self._adapter.begin(scheduled)))
-            if scheduled.total_num_scheduled_tokens and self._batches < DEPTH:
+            if scheduled.total_num_scheduled_tokens and len(self._under_way) < DEPTH:
                 return 0
+        if not self._under_way:
+            return 0
         scheduled, output = self._under_way.popleft()
         scheduler.update_from_output(scheduled, output())
         self._hear()
         return int(scheduled.total_num_scheduled_tokens)
 
     def follow(self, hear: Callable[[], None]) -> None:
-        """Have ``hear`` called, which waits for the reply to a call that was made just now.
+        """Have ``hear`` called, which waits for the reply to a call that was made just now, the only one.
 
         That is at once if no batch is under way. Else it is in the step that accounts for the last one that was begun
         before: the reply comes right behind its output.
@@ -65,8 +68,9 @@ class Ahead:
         self._hear()
 
     @property
-    def _batches(self) -> int:
-        return sum(scheduled is not None for scheduled, _wait in self._under_way)
+    def calling(self) -> bool:
+        """Whether a call is still to be heard."""
+        return any(scheduled is None for scheduled, _wait in self._under_way)
 
     def _hear(self) -> None:
         """Of all calls that no batch is before."""

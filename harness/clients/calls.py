@@ -76,18 +76,23 @@ class Calls:
         if self._broken is not None:
             raise EngineOutOfStepError(f"an earlier call did not come to its end: {self._broken} {ADVICE}")
         number = next(self._numbers)
-        with self.watched():
+        with self._in_step(method):
             wait = begin("harness_call", (number, method, list(arguments)))
         return partial(self._replies, wait, number, method)
 
-    def _replies(self, wait: Callable[[], list[Any]], number: int, method: str) -> list[Any]:
+    @contextlib.contextmanager
+    def _in_step(self, method: str) -> Iterator[None]:
         try:
             with self.watched():
-                replies = wait()
-                _require_own(replies, number)
+                yield
         except WorkerFailedError as error:
             # harness_call does not raise: this is what a rank replied to somebody else's call.
             raise EngineOutOfStepError(f"{method} got what belongs to an earlier call: {error}. {ADVICE}") from error
+
+    def _replies(self, wait: Callable[[], list[Any]], number: int, method: str) -> list[Any]:
+        with self._in_step(method):
+            replies = wait()
+            _require_own(replies, number)
         failed = [f"rank {rank}: {reply['error']}" for rank, reply in enumerate(replies) if "error" in reply]
         if failed:
             raise WorkerFailedError("; ".join(failed))

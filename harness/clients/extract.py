@@ -99,7 +99,7 @@ class ExtractEngine(ExecutorEngine):
         deadline = now + seconds
         with self._calls.watched(fatal=(CaptureError,)):
             while self._feed.waiting and not self._feed.failed and (left := deadline - time.monotonic()) > 0:
-                if self._starves() or time.monotonic() - self._asked > POLL_SECONDS:
+                if self._has_to_ask():
                     self._exchange(0.0)
                 elif self._ahead.busy():
                     if self._ahead.step():
@@ -125,6 +125,10 @@ class ExtractEngine(ExecutorEngine):
             stalled=sum(part.stalled for part in parts),
         )
 
+    def _has_to_ask(self) -> bool:
+        """One call at a time: workers that nobody hears stop when their queue is full, and so does who calls them."""
+        return not self._ahead.calling and (self._starves() or time.monotonic() - self._asked > POLL_SECONDS)
+
     def _starves(self) -> bool:
         """Whether the scheduler could soon have less than it can run at once."""
         return self._feed.queued and self._adapter.scheduler.get_num_unfinished_requests() < self.spec.max_num_seqs
@@ -139,12 +143,12 @@ class ExtractEngine(ExecutorEngine):
         replies = self._calls.begin(
             self._adapter.begin_rpc, "harness_extract_exchange", [announced(job) for job in jobs], seconds
         )
+        self._asked = time.monotonic()
+        self._ahead.follow(lambda: self._hear(replies()))
         for job in jobs:
             self._adapter.add(self._name(job.index), job.token_ids)
-        self._asked = time.monotonic()
         if jobs:
-            self._moved = self._asked
-        self._ahead.follow(lambda: self._hear(replies()))
+            self._moved = time.monotonic()
 
     def _hear(self, replies: list[Any]) -> None:
         if self._feed.hear(replies):

@@ -3,8 +3,8 @@
 This module is imported by worker processes: the standard library and torch only.
 
 With CUDA, all waits but the last are the device's own: taking waits for the forward, the next forward's hooks wait
-until that is done, and copies and the next taking follow in turn. Only writers wait, each for its own piece. On a CPU
-the same calls do their work at once.
+until that is done, and copies and the next taking follow in turn. One thread alone waits for the device, for one copy
+after the other (`writers`). On a CPU the same calls do their work at once.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Desk(Protocol):
 class Writers:
     """Bounded threads behind one queue; the queue is bounded by the ring that its pieces lie in.
 
-    One more waits for the pieces, which arrive in turn. Where every writer waited for its own, launching a forward took
-    31 ms with sixteen of them and 22 with two (8 layers of width 7168, 0.20.2, an H200 machine of 32 cores).
+    One more waits for the pieces, which arrive in turn. Where every writer waited for its own, launching a forward
+    took 31 ms with sixteen of them and 22 with two (8 layers of width 7168, 0.20.2, an H200 and 32 cores).
     """
 
     def __init__(self, threads: int, ring: Ring, desk: Desk) -> None:
@@ -123,7 +123,10 @@ class Writers:
         return sample.settle(piece.start, piece.stop)
 
     def close(self) -> None:
-        """End the threads. What is queued by then is dealt with first: the desk's ``stopped`` makes that short."""
+        """End the threads, in `JOIN_SECONDS` at most.
+
+        What is queued by then is dealt with first, when it has arrived: the desk's ``stopped`` makes that short.
+        """
         self._coming.put(None)
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
