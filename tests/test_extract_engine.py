@@ -210,12 +210,18 @@ def test_the_scheduler_is_fed_a_bounded_number_and_the_workers_are_asked_seldom(
     assert adapter.workers[0].exchanges <= 500 // extract.AHEAD + 5, adapter.workers[0].exchanges
 
 
-def test_while_the_workers_are_asked_the_next_batch_begins(
-    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their reply comes behind the batch that is under way: the device would have nothing to do after that."""
+@pytest.fixture
+def asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers are asked every few steps."""
     monkeypatch.setattr(extract, "time", Clock())
     monkeypatch.setattr(extract, "POLL_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("asked_often")
+def test_while_the_workers_are_asked_the_next_batch_begins(
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path
+) -> None:
+    """Their reply comes behind the batch that is under way: the device would have nothing to do after that."""
     engine.start(str(folder))
     engine.add(jobs(50))
     assert len(engine.finish().delivered) == 50
@@ -247,12 +253,11 @@ def _later(job: Job) -> Job:
     return Job(index=job.index + 100, token_ids=job.token_ids)
 
 
+@pytest.mark.usefixtures("asked_often")
 def test_after_a_batch_that_failed_the_cause_is_what_is_told(
-    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path
 ) -> None:
     """Also while the workers are being asked: their reply is no batch."""
-    monkeypatch.setattr(extract, "time", Clock())
-    monkeypatch.setattr(extract, "POLL_SECONDS", 0.1)
     engine.start(str(folder))
     engine.add(jobs(50))
     adapter.failing_while_asked = True
