@@ -295,7 +295,7 @@ def test_an_error_that_nobody_foresaw_stops_the_run_and_is_told(begin: Callable[
 
 
 def test_one_thread_waits_for_copies_in_turn(begin: Callable[..., Delivering]) -> None:
-    """Sixteen threads that wait inside CUDA slow the launches of the forward."""
+    """Where each waits for its own, there is more for the forward's thread to wait for."""
     made = begin(threads=4)
     waiting: list[str] = []
     turn: list[int] = []
