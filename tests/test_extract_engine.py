@@ -185,8 +185,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def jobs(count: int, length: int = 20) -> list[Job]:
-    return [Job(index=index, token_ids=array("q", range(length))) for index in range(count)]
+def jobs(count: int, length: int = 20, first: int = 0) -> list[Job]:
+    return [Job(index=index, token_ids=array("q", range(length))) for index in range(first, first + count)]
 
 
 def test_every_job_becomes_a_file_written_by_its_rank(engine: extract.ExtractEngine, folder: Path) -> None:
@@ -231,26 +231,20 @@ def test_while_the_workers_are_asked_the_next_batch_begins(
     assert set(others) <= {0, 1}, "no reply is waited for longer than that"
 
 
+@pytest.mark.usefixtures("asked_often")
 def test_the_workers_are_asked_again_when_they_have_been_heard(
-    spec: EngineSpec, adapter: FakeAdapter, folder: Path, monkeypatch: pytest.MonkeyPatch
+    engine: extract.ExtractEngine, adapter: FakeAdapter, folder: Path
 ) -> None:
     """One prompt a call, and room for many: whoever does not hear replies fills the workers' queue, and both wait."""
-    monkeypatch.setattr(extract, "time", Clock())
-    object.__setattr__(spec, "max_num_seqs", 256)
-    engine = extract.ExtractEngine(spec, cast("Adapter", adapter), Tuning())
-    engine._calls.workers = []
+    object.__setattr__(engine.spec, "max_num_seqs", 256)
     engine.start(str(folder))
     engine.add(jobs(3, length=100))
+    seen = 0
     while not adapter.under_way:
-        engine.advance(0.05)
-    engine.add(list(map(_later, jobs(50, length=100))))
-    assert len(engine.finish().delivered) > 0
+        seen += len(engine.advance(0.05).delivered)
+    engine.add(jobs(50, length=100, first=3))
+    assert seen + len(engine.finish().delivered) == 53
     assert adapter.most_unheard == 1, "calls under way at once"
-    adapter.rpc("harness_extract_close")
-
-
-def _later(job: Job) -> Job:
-    return Job(index=job.index + 100, token_ids=job.token_ids)
 
 
 @pytest.mark.usefixtures("asked_often")

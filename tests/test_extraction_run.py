@@ -361,6 +361,14 @@ def test_closing_ends_a_forward_that_waits_and_leaves_no_partial_file(begin: Cal
     assert [name for name in made.files() if name.endswith(".partial")] == []
 
 
+def _closes(made: Delivering) -> bool:
+    """Whether closing comes to its end."""
+    closing = threading.Thread(target=made.run.close)
+    closing.start()
+    closing.join(SOON / 2)
+    return not closing.is_alive()
+
+
 def test_closing_does_not_wait_for_good_for_writes_that_hang(
     begin: Callable[..., Delivering], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,10 +387,7 @@ def test_closing_does_not_wait_for_good_for_writes_that_hang(
         made.forward(index, 0, 10)
     for _thread in range(8):
         assert writing.acquire(timeout=SOON)
-    closing = threading.Thread(target=made.run.close)
-    closing.start()
-    closing.join(SOON / 2)
-    assert not closing.is_alive(), "eight threads hang, and are left behind together"
+    assert _closes(made), "eight threads hang, and are left behind together"
     gate.set()
 
 
@@ -396,10 +401,7 @@ def test_closing_does_not_wait_for_good_for_a_copy_that_hangs(
     assert len(made.run.collect(SOON)["delivered"]) == 1
     made.run.announce(1, text(10, 1))
     made.forward(1, 0, 10, ready=lambda: held(gate))
-    closing = threading.Thread(target=made.run.close)
-    closing.start()
-    closing.join(SOON / 2)
-    assert not closing.is_alive()
+    assert _closes(made)
     gate.set()
 
 
